@@ -1,0 +1,4 @@
+//! Captures and dissects RoCEv2: RDMA over UDP port 4791.
+
+pub mod layout;
+pub mod source;

@@ -1,0 +1,3 @@
+//! The `roce-sniff` command.
+
+fn main() {}

@@ -1,0 +1,155 @@
+//! Compressed captures, recognised by their first bytes.
+
+use std::io::{self, BufRead, Read};
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// Zstandard skippable frames, 0x184d2a50 to 0x184d2a5f, may come first.
+const ZSTD_SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
+
+/// Puts the right decompressor in front of `input`; the flag says whether
+/// there is one.
+///
+/// # Errors
+/// When the first bytes cannot be read or a decompressor cannot be set up.
+pub(super) fn decompress(
+    mut input: Box<dyn BufRead + Send>,
+) -> io::Result<(Box<dyn Read + Send>, bool)> {
+    let head = input.fill_buf()?;
+    if head.starts_with(GZIP) {
+        // Several members one after the other are one stream (RFC 1952, 2.2).
+        return Ok((Box::new(flate2::bufread::MultiGzDecoder::new(input)), true));
+    }
+    if head.starts_with(ZSTD)
+        || head.len() > 3 && head[0] & 0xf0 == 0x50 && head[1..4] == *ZSTD_SKIPPABLE
+    {
+        return Ok((zstd_reader(input)?, true));
+    }
+    Ok((Box::new(input), false))
+}
+
+#[cfg(feature = "zstd-c")]
+fn zstd_reader(input: Box<dyn BufRead + Send>) -> io::Result<Box<dyn Read + Send>> {
+    Ok(Box::new(zstd::Decoder::with_buffer(input)?))
+}
+
+#[cfg(not(feature = "zstd-c"))]
+fn zstd_reader(input: Box<dyn BufRead + Send>) -> io::Result<Box<dyn Read + Send>> {
+    Ok(Box::new(frames::Frames::new(input)))
+}
+
+/// Concatenated Zstandard frames through the pure-Rust decoder, which on its
+/// own stops after one frame.
+#[cfg(any(test, not(feature = "zstd-c")))]
+mod frames {
+    use std::io::{self, BufRead, Read};
+
+    use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder, errors};
+
+    pub(super) struct Frames {
+        input: Box<dyn BufRead + Send>,
+        decoder: FrameDecoder,
+        open: bool,
+    }
+
+    impl Frames {
+        pub(super) fn new(input: Box<dyn BufRead + Send>) -> Self {
+            Self {
+                input,
+                decoder: FrameDecoder::new(),
+                open: false,
+            }
+        }
+    }
+
+    impl Read for Frames {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            use errors::{FrameDecoderError, ReadFrameHeaderError};
+            loop {
+                if self.open {
+                    let n = self.decoder.read(out)?;
+                    if n > 0 || out.is_empty() {
+                        return Ok(n);
+                    }
+                    if !self.decoder.is_finished() {
+                        let want = BlockDecodingStrategy::UptoBytes(out.len());
+                        self.decoder
+                            .decode_blocks(&mut self.input, want)
+                            .map_err(io::Error::other)?;
+                        continue;
+                    }
+                    self.open = false;
+                }
+                if self.input.fill_buf()?.is_empty() {
+                    return Ok(0);
+                }
+                match self.decoder.reset(&mut self.input) {
+                    Ok(()) => self.open = true,
+                    Err(FrameDecoderError::ReadFrameHeaderError(
+                        ReadFrameHeaderError::SkipFrame { length, .. },
+                    )) => {
+                        let skipped = io::copy(
+                            &mut self.input.by_ref().take(length.into()),
+                            &mut io::sink(),
+                        )?;
+                        if skipped < u64::from(length) {
+                            return Err(io::ErrorKind::UnexpectedEof.into());
+                        }
+                    }
+                    Err(error) => return Err(io::Error::other(error)),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_all(mut reader: impl Read) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        reader.read_to_end(&mut out).map(|_| out)
+    }
+
+    /// Two frames with a skippable one between, as `zstd` and `pzstd` write.
+    #[cfg(feature = "zstd-c")]
+    fn two_frames() -> (Vec<u8>, Vec<u8>) {
+        let (a, b) = (
+            vec![7u8; 300_000],
+            (0..200_000u32).map(|i| (i * 31) as u8).collect::<Vec<_>>(),
+        );
+        let mut packed = zstd::encode_all(&a[..], 3).unwrap();
+        packed.extend([0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3]);
+        packed.extend(zstd::encode_all(&b[..], 3).unwrap());
+        ([a, b].concat(), packed)
+    }
+
+    #[cfg(feature = "zstd-c")]
+    #[test]
+    fn both_zstd_decoders_read_several_frames() {
+        let (plain, packed) = two_frames();
+        let fast = decompress(Box::new(io::Cursor::new(packed.clone())))
+            .unwrap()
+            .0;
+        assert!(read_all(fast).unwrap() == plain);
+        let slow = frames::Frames::new(Box::new(io::Cursor::new(packed.clone())));
+        assert!(read_all(slow).unwrap() == plain);
+        for cut in [5, 100, packed.len() - 1] {
+            let slow = frames::Frames::new(Box::new(io::Cursor::new(packed[..cut].to_vec())));
+            assert!(
+                read_all(slow).is_err(),
+                "cut at {cut} is an error, not an end"
+            );
+        }
+    }
+
+    #[test]
+    fn plain_input_passes_through() {
+        for plain in [&b""[..], b"\x1f", b"plain"] {
+            let (reader, packed) = decompress(Box::new(io::Cursor::new(plain.to_vec()))).unwrap();
+            assert!(!packed);
+            assert_eq!(read_all(reader).unwrap(), plain);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Capture files and standard input: pcap and pcapng, plain or compressed.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, Read},
+    path::Path,
+};
+
+use super::{
+    Batch, InputStatistics, PacketSource, Record, SourceError,
+    pcap::{self, MAX_CAPTURED, Pcap, Walk},
+    pcapng::PcapNg,
+};
+
+/// Bytes read before a batch is handed out.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// A capture file, or standard input.
+pub struct FileSource {
+    name: String,
+    input: Box<dyn Read + Send>,
+    /// Empty, or a note for error messages that offsets count decompressed
+    /// bytes.
+    stream: &'static str,
+    /// A pipe: hand packets out as they arrive rather than in full batches.
+    eager: bool,
+    format: Format,
+    index: u16,
+    /// Bytes of a record whose rest has not been read.
+    carry: Vec<u8>,
+    /// Offset of `carry` in the (decompressed) input.
+    offset: u64,
+    packets: u64,
+    ended: bool,
+    /// Damage met behind the packets of the batch that was last handed out.
+    pending: Option<SourceError>,
+}
+
+enum Format {
+    Pcap(Pcap),
+    PcapNg(PcapNg),
+}
+
+impl Format {
+    fn walk(&mut self, bytes: &[u8], out: &mut Vec<Record>) -> Walk {
+        match self {
+            Self::Pcap(pcap) => pcap.walk(bytes, out),
+            Self::PcapNg(ng) => ng.walk(bytes, out),
+        }
+    }
+
+    fn explain_rest(&self, rest: &[u8]) -> String {
+        match self {
+            Self::Pcap(pcap) => pcap.explain_rest(rest),
+            Self::PcapNg(ng) => ng.explain_rest(rest),
+        }
+    }
+}
+
+/// Opens a capture file; `-` is standard input. `index` is the number of the
+/// input among all inputs, from 0.
+///
+/// # Errors
+/// When the file cannot be opened or is not a capture.
+pub fn open(path: &Path, index: u16) -> Result<FileSource, SourceError> {
+    if path.as_os_str() == "-" {
+        return FileSource::new("standard input".into(), index, Box::new(io::stdin()), true);
+    }
+    let name = path.display().to_string();
+    let failed = |error| SourceError::Open {
+        name: name.clone(),
+        error,
+    };
+    let file = File::open(path).map_err(failed)?;
+    let kind = file.metadata().map_err(failed)?.file_type();
+    if kind.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    FileSource::new(name, index, Box::new(file), !kind.is_file())
+}
+
+impl FileSource {
+    /// Reads a capture from any stream. `eager` hands packets out as they
+    /// arrive; set it for pipes.
+    ///
+    /// # Errors
+    /// When the stream cannot be read or is not a capture.
+    pub fn new(
+        name: String,
+        index: u16,
+        input: Box<dyn Read + Send>,
+        eager: bool,
+    ) -> Result<Self, SourceError> {
+        let input = Box::new(BufReader::with_capacity(1 << 16, input));
+        let (mut input, compressed) =
+            super::compress::decompress(input).map_err(|error| SourceError::Open {
+                name: name.clone(),
+                error,
+            })?;
+        let mut carry = Vec::new();
+        let header = input
+            .by_ref()
+            .take(pcap::HEADER as u64)
+            .read_to_end(&mut carry);
+        let stream = if compressed {
+            " of the decompressed stream"
+        } else {
+            ""
+        };
+        if let Err(error) = header {
+            return Err(SourceError::Read {
+                name,
+                record: 0,
+                offset: carry.len() as u64,
+                stream,
+                error,
+            });
+        }
+        let format = match recognise(&carry) {
+            Ok(format) => format,
+            Err(reason) => return Err(SourceError::NotACapture { name, reason }),
+        };
+        let mut offset = 0;
+        if matches!(format, Format::Pcap(_)) {
+            carry.clear();
+            offset = pcap::HEADER as u64;
+        }
+        Ok(Self {
+            name,
+            input,
+            stream,
+            eager,
+            format,
+            index,
+            carry,
+            offset,
+            packets: 0,
+            ended: false,
+            pending: None,
+        })
+    }
+
+    /// Reads until `bytes` holds a batch's worth or the input ends.
+    fn fill(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let want = BATCH_BYTES.saturating_sub(bytes.len()).max(BATCH_BYTES / 2);
+        if self.eager {
+            let start = bytes.len();
+            bytes.resize(start + want, 0);
+            let read = loop {
+                match self.input.read(&mut bytes[start..]) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    other => break other,
+                }
+            };
+            bytes.truncate(start + read.as_ref().map_or(0, |n| *n));
+            self.ended = read? == 0;
+            return Ok(());
+        }
+        let read = self.input.by_ref().take(want as u64).read_to_end(bytes)?;
+        self.ended = read < want;
+        Ok(())
+    }
+
+    fn damaged(&self, at: usize, reason: String) -> SourceError {
+        SourceError::Damaged {
+            name: self.name.clone(),
+            record: self.packets + 1,
+            offset: self.offset + at as u64,
+            stream: self.stream,
+            reason,
+        }
+    }
+}
+
+impl PacketSource for FileSource {
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+        batch.clear();
+        if let Some(error) = self.pending.take() {
+            self.ended = true;
+            return Err(error);
+        }
+        if self.ended {
+            return Ok(false);
+        }
+        batch.input = self.index;
+        batch.first_frame = self.packets + 1;
+        batch.bytes.extend_from_slice(&self.carry);
+        self.carry.clear();
+        let read = self.fill(&mut batch.bytes);
+        let (used, damage) = self.format.walk(&batch.bytes, &mut batch.records);
+        self.packets += batch.records.len() as u64;
+        let rest = &batch.bytes[used..];
+        self.pending = if let Some(damage) = damage {
+            Some(self.damaged(damage.at, damage.reason))
+        } else if let Err(error) = read {
+            Some(SourceError::Read {
+                name: self.name.clone(),
+                record: self.packets,
+                offset: self.offset + batch.bytes.len() as u64,
+                stream: self.stream,
+                error,
+            })
+        } else if self.ended && !rest.is_empty() {
+            Some(self.damaged(used, self.format.explain_rest(rest)))
+        } else if rest.len() > MAX_CAPTURED as usize * 2 {
+            // Cannot happen while the walkers bound a record's size; a guard
+            // against reading a whole file into memory.
+            Some(self.damaged(used, "a record does not end".into()))
+        } else {
+            self.carry.extend_from_slice(rest);
+            None
+        };
+        self.offset += used as u64;
+        if let Some(error) = self.pending.take_if(|_| batch.records.is_empty()) {
+            self.ended = true;
+            return Err(error);
+        }
+        if self.pending.is_some() {
+            self.ended = false;
+        }
+        Ok(!(self.ended && batch.records.is_empty()))
+    }
+
+    fn statistics(&self) -> Vec<InputStatistics> {
+        vec![InputStatistics {
+            name: self.name.clone(),
+            packets: self.packets,
+            dropped: match &self.format {
+                Format::Pcap(_) => None,
+                Format::PcapNg(ng) => ng.dropped(),
+            },
+        }]
+    }
+}
+
+fn recognise(head: &[u8]) -> Result<Format, String> {
+    let Some(magic) = head.first_chunk::<4>() else {
+        return Err(match head.len() {
+            0 => "the file is empty".into(),
+            n => format!("the file has only {n} bytes"),
+        });
+    };
+    if PcapNg::recognises(*magic) {
+        return Ok(Format::PcapNg(PcapNg::default()));
+    }
+    if Pcap::recognises(*magic) {
+        if head.len() < pcap::HEADER {
+            return Err(format!(
+                "the file ends inside the pcap header ({} of {} bytes)",
+                head.len(),
+                pcap::HEADER
+            ));
+        }
+        return Ok(Format::Pcap(Pcap::new(head)));
+    }
+    Err(format!(
+        "it begins with {:02x} {:02x} {:02x} {:02x}, which neither pcap nor pcapng does",
+        magic[0], magic[1], magic[2], magic[3]
+    ))
+}

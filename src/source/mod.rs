@@ -1,0 +1,272 @@
+//! Where packets come from: capture files, standard input, network devices.
+//!
+//! A [`PacketSource`] yields [`Batch`]es of raw records. A batch owns one
+//! stretch of bytes and an index of the packets in it, so that it can travel
+//! to a worker thread and be used again without allocating.
+
+mod compress;
+mod file;
+mod merge;
+mod pcap;
+mod pcapng;
+
+use std::fmt;
+
+pub use file::{FileSource, open};
+pub use merge::{Chain, Merge};
+
+/// Link-layer type of a packet, by its number in the registry of the pcap
+/// formats (LINKTYPE_ values).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkType(pub u16);
+
+impl LinkType {
+    /// BSD loopback: 4 bytes of address family in the capturing host's order.
+    pub const NULL: Self = Self(0);
+    /// Ethernet.
+    pub const ETHERNET: Self = Self(1);
+    /// Bare IPv4 or IPv6, told apart by the version nibble.
+    pub const RAW: Self = Self(101);
+    /// OpenBSD loopback: like NULL in network byte order.
+    pub const LOOP: Self = Self(108);
+    /// Linux cooked capture.
+    pub const LINUX_SLL: Self = Self(113);
+    /// Endace extensible record format (not supported).
+    pub const ERF: Self = Self(197);
+    /// Bare IPv4.
+    pub const IPV4: Self = Self(228);
+    /// Bare IPv6.
+    pub const IPV6: Self = Self(229);
+    /// InfiniBand from the local route header on (not supported).
+    pub const INFINIBAND: Self = Self(247);
+    /// Linux cooked capture, version 2.
+    pub const LINUX_SLL2: Self = Self(276);
+
+    /// Name as the registry has it, for those this crate has heard of.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NULL => "NULL",
+            Self::ETHERNET => "ETHERNET",
+            // 12 and 14 are what some BSDs write for RAW.
+            Self(12 | 14) | Self::RAW => "RAW",
+            Self::LOOP => "LOOP",
+            Self::LINUX_SLL => "LINUX_SLL",
+            Self::ERF => "ERF",
+            Self::IPV4 => "IPV4",
+            Self::IPV6 => "IPV6",
+            Self::INFINIBAND => "INFINIBAND",
+            Self::LINUX_SLL2 => "LINUX_SLL2",
+            Self(105) => "IEEE802_11",
+            Self(127) => "IEEE802_11_RADIOTAP",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for LinkType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{name} ({})", self.0),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// One captured packet, borrowed from its batch.
+#[derive(Debug, Clone, Copy)]
+pub struct RawPacket<'a> {
+    /// Number of the input, from 0, in the order the inputs were named.
+    pub input: u16,
+    /// Number of the packet in its input, from 1.
+    pub frame: u64,
+    /// Nanoseconds since 1970-01-01 00:00 UTC; may be negative, and may run
+    /// backwards from packet to packet.
+    pub ts_ns: i64,
+    /// Bytes the packet had on the wire; never less than `data.len()`.
+    pub len: u32,
+    /// Link-layer type of `data`.
+    pub link: LinkType,
+    /// The bytes that were captured.
+    pub data: &'a [u8],
+}
+
+/// Index entry of one packet within a batch's bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record {
+    pub ts_ns: i64,
+    pub offset: u32,
+    pub caplen: u32,
+    pub len: u32,
+    pub link: LinkType,
+}
+
+/// Where a record of a merged batch came from.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    input: u16,
+    frame: u64,
+}
+
+/// A stretch of captured bytes and the packets in it.
+#[derive(Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    records: Vec<Record>,
+    input: u16,
+    first_frame: u64,
+    /// Filled only where records of several inputs are interleaved.
+    origins: Vec<Origin>,
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Packets in the batch.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// True when no packet is in the batch.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The packets, in capture order.
+    pub fn packets(&self) -> impl Iterator<Item = RawPacket<'_>> {
+        (0..self.records.len()).map(|i| self.packet(i))
+    }
+
+    fn packet(&self, index: usize) -> RawPacket<'_> {
+        let record = &self.records[index];
+        let start = record.offset as usize;
+        let origin = self.origins.get(index).copied().unwrap_or(Origin {
+            input: self.input,
+            frame: self.first_frame + index as u64,
+        });
+        RawPacket {
+            input: origin.input,
+            frame: origin.frame,
+            ts_ns: record.ts_ns,
+            len: record.len.max(record.caplen),
+            link: record.link,
+            data: &self.bytes[start..start + record.caplen as usize],
+        }
+    }
+
+    /// Appends a copy of a packet, with its origin.
+    pub fn push(&mut self, packet: &RawPacket<'_>) {
+        self.records.push(Record {
+            ts_ns: packet.ts_ns,
+            offset: self.bytes.len() as u32,
+            caplen: packet.data.len() as u32,
+            len: packet.len,
+            link: packet.link,
+        });
+        self.origins.push(Origin {
+            input: packet.input,
+            frame: packet.frame,
+        });
+        self.bytes.extend_from_slice(packet.data);
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.records.clear();
+        self.origins.clear();
+    }
+}
+
+/// Something that yields packets, a batch at a time.
+pub trait PacketSource: Send {
+    /// Replaces the contents of `batch` by the next packets. `Ok(false)` is
+    /// the end; a batch may be empty before the end.
+    ///
+    /// # Errors
+    /// When the input cannot be read or is damaged. Every packet before the
+    /// damage has been delivered by earlier calls; later calls continue with
+    /// the next input, if there is one.
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError>;
+
+    /// What the inputs said about themselves, as far as they were read.
+    fn statistics(&self) -> Vec<InputStatistics>;
+}
+
+impl<S: PacketSource + ?Sized> PacketSource for Box<S> {
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+        (**self).next_batch(batch)
+    }
+
+    fn statistics(&self) -> Vec<InputStatistics> {
+        (**self).statistics()
+    }
+}
+
+/// What an input said about itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InputStatistics {
+    /// Name of the file or device.
+    pub name: String,
+    /// Packets delivered so far.
+    pub packets: u64,
+    /// Packets that the capturing program reported as dropped, summed over
+    /// interfaces; `None` when it reported nothing.
+    pub dropped: Option<u64>,
+}
+
+/// An input that could not be read to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The file could not be opened.
+    #[error("{name}: cannot open: {error}")]
+    Open {
+        /// Name of the input.
+        name: String,
+        /// What the system said.
+        #[source]
+        error: std::io::Error,
+    },
+    /// Reading failed; a broken compressed stream shows here.
+    #[error("{name}: after record {record}, at byte {offset}{stream}: cannot read on: {error}")]
+    Read {
+        /// Name of the input.
+        name: String,
+        /// Packets read before the failure.
+        record: u64,
+        /// Byte offset, in the decompressed stream.
+        offset: u64,
+        /// Says so when the offset is one of decompressed bytes.
+        stream: &'static str,
+        /// What the system or the decompressor said.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The bytes are not a capture in a known format.
+    #[error("{name}: not a capture file: {reason}")]
+    NotACapture {
+        /// Name of the input.
+        name: String,
+        /// What was found instead.
+        reason: String,
+    },
+    /// The capture is damaged from here on.
+    #[error("{name}: damaged at record {record}, byte offset {offset}{stream}: {reason}")]
+    Damaged {
+        /// Name of the input.
+        name: String,
+        /// Number of the record that could not be read, from 1.
+        record: u64,
+        /// Byte offset of that record, in the decompressed stream.
+        offset: u64,
+        /// Says so when the offset is one of decompressed bytes.
+        stream: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+}
