@@ -3,3 +3,4 @@
 pub mod frame;
 pub mod layout;
 pub mod source;
+pub mod wire;

@@ -93,7 +93,7 @@ impl Layer {
             Self::Gre => GRE,
             Self::Erspan2 => ERSPAN2,
             Self::Erspan3 => ERSPAN3,
-            Self::Bth => &[],
+            Self::Bth => crate::wire::bth::Bth::FIELDS,
             Self::Link | Self::Erspan3Platform => &[],
         }
     }
