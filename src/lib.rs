@@ -10,6 +10,7 @@
 //! | [`frame`] | a raw packet | [`frame::Datagram`]: addresses and the InfiniBand bytes |
 //! | [`wire`] | a datagram | [`wire::Packet`]: BTH, extension headers, payload, ICRC |
 //! | [`track`] | packets in order | counts by operation and flow |
+//! | [`report`] | packets and counts | tables, JSON, CSV |
 //!
 //! One packet at a time:
 //!
@@ -28,6 +29,7 @@ pub mod filter;
 pub mod frame;
 pub mod layout;
 pub mod pipeline;
+pub mod report;
 pub mod source;
 pub mod track;
 pub mod wire;

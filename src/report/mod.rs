@@ -1,0 +1,33 @@
+//! Printers: tables for people, JSON lines and CSV for programs.
+//!
+//! Packet printers append to a byte buffer, so that several batches can be
+//! formatted at once and written in order; nothing is allocated a packet once
+//! the buffer has grown.
+
+mod csv;
+mod detail;
+mod hex;
+mod json;
+mod style;
+mod summary;
+mod table;
+mod text;
+
+pub use csv::CsvPackets;
+pub use detail::DetailPackets;
+pub use hex::dump as hex_dump;
+pub use json::JsonPackets;
+pub use style::Style;
+pub use summary::print as print_summary;
+pub use table::{TablePackets, Widths};
+
+use crate::{source::RawPacket, wire::Packet};
+
+/// Turns packets into text, one after the other.
+pub trait PacketPrinter: Sync {
+    /// What comes before the first packet.
+    fn header(&self, _out: &mut Vec<u8>) {}
+
+    /// Appends one packet.
+    fn packet(&self, raw: &RawPacket<'_>, packet: &Packet<'_>, out: &mut Vec<u8>);
+}

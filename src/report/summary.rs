@@ -1,0 +1,251 @@
+//! What a capture adds up to, for people.
+
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::{
+    style::{Kind, Style},
+    text::{grouped, plural, seconds},
+};
+use crate::{
+    source::InputStatistics,
+    track::{FlowCount, IcrcState, Summary},
+};
+
+/// Flows listed; the rest are counted in one line.
+const FLOWS_SHOWN: usize = 20;
+
+/// Prints the summary that follows a packet table, `width` places wide where
+/// the output is a terminal.
+///
+/// # Errors
+/// What writing to `out` returns.
+pub fn print(
+    out: &mut impl Write,
+    style: Style,
+    summary: &Summary,
+    inputs: &[InputStatistics],
+    width: Option<usize>,
+) -> io::Result<()> {
+    let mut text = Vec::new();
+    text.push(b'\n');
+    totals(&mut text, style, summary);
+    if summary.packets > 0 {
+        operations(&mut text, style, summary, width);
+        flows(&mut text, style, summary, width);
+    }
+    let line = |text: &mut Vec<u8>, name: &str, value: &str| {
+        style.paint(text, Kind::Heading, format!("{name:<9}").as_bytes());
+        let _ = writeln!(text, " {value}");
+    };
+    if summary.packets > 0 {
+        text.push(b'\n');
+        line(&mut text, "ICRC", &icrc(summary));
+    }
+    let skipped = skipped(summary);
+    if !skipped.is_empty() {
+        line(&mut text, "Skipped", &skipped);
+    }
+    for note in notes(summary, inputs) {
+        line(&mut text, "Note", &note);
+    }
+    out.write_all(&text)
+}
+
+fn totals(text: &mut Vec<u8>, style: Style, summary: &Summary) {
+    let roce = match (summary.v1, summary.packets) {
+        (0, _) => "RoCEv2",
+        (v1, all) if v1 == all => "RoCEv1",
+        _ => "RoCE",
+    };
+    let mut line = format!(
+        "{}, {} {roce}",
+        plural(summary.frames, "frame read", "frames read"),
+        grouped(summary.packets)
+    );
+    if summary.filtered_out > 0 {
+        let count = grouped(summary.filtered_out);
+        line.extend([", ", &count, " left out by the filter"]);
+    }
+    if summary.v1 > 0 && summary.v1 < summary.packets {
+        line.extend([" (", &grouped(summary.v1), " of them v1)"]);
+    }
+    style.paint(text, Kind::Heading, line.as_bytes());
+    if let Some((first, last)) = summary.time_range {
+        text.extend_from_slice(" · ".as_bytes());
+        seconds(text, last.saturating_sub(first), 6);
+        text.extend_from_slice(b" s");
+        if let Ok(time) = jiff::Timestamp::from_nanosecond(first.into()) {
+            let _ = write!(text, " from {time:.6}");
+        }
+    }
+    text.push(b'\n');
+}
+
+fn table(titles: &[&str], width: Option<usize>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(titles.iter().copied());
+    if let Some(width) = width {
+        table
+            .set_content_arrangement(comfy_table::ContentArrangement::Dynamic)
+            .set_width(width.try_into().unwrap_or(u16::MAX));
+    }
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((if i == 0 { 2 } else { 1 }, 1));
+        if i > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn put(text: &mut Vec<u8>, style: Style, table: &Table) {
+    text.push(b'\n');
+    for (i, line) in table.lines().enumerate() {
+        let kind = if i == 0 { Kind::Heading } else { Kind::Plain };
+        style.paint(text, kind, line.trim_end().as_bytes());
+        text.push(b'\n');
+    }
+}
+
+fn operations(text: &mut Vec<u8>, style: Style, summary: &Summary, width: Option<usize>) {
+    let mut table = table(&["operation", "packets", "payload bytes"], width);
+    for (opcode, packets, payload) in summary.operations() {
+        table.add_row([opcode.to_string(), grouped(packets), grouped(payload)]);
+    }
+    put(text, style, &table);
+}
+
+fn flows(text: &mut Vec<u8>, style: Style, summary: &Summary, width: Option<usize>) {
+    let flows = summary.flows();
+    let mut table = table(
+        &[
+            "flow",
+            "dest QP",
+            "packets",
+            "payload bytes",
+            "NAKs",
+            "ICRC",
+        ],
+        width,
+    );
+    for (key, count) in flows.iter().take(FLOWS_SHOWN) {
+        table.add_row([
+            format!("{} → {}", key.src, key.dst),
+            key.dest_qp.to_string(),
+            grouped(count.packets),
+            grouped(count.payload),
+            grouped(count.naks),
+            flow_icrc(count),
+        ]);
+    }
+    put(text, style, &table);
+    let more = flows.len().saturating_sub(FLOWS_SHOWN);
+    if more > 0 {
+        let packets = flows[FLOWS_SHOWN..].iter().map(|(_, c)| c.packets).sum();
+        let _ = writeln!(
+            text,
+            "  … and {} with {}",
+            plural(more as u64, "more flow", "more flows"),
+            plural(packets, "packet", "packets")
+        );
+    }
+}
+
+fn flow_icrc(count: &FlowCount) -> String {
+    match (count.icrc_invalid, count.icrc_checked) {
+        (_, 0) => "unchecked".into(),
+        (0, _) => "valid".into(),
+        (bad, all) if bad == all => "all bad".into(),
+        (bad, _) => format!("{} bad", grouped(bad)),
+    }
+}
+
+fn icrc(summary: &Summary) -> String {
+    let mut parts = vec![format!("{} valid", grouped(summary.icrc(IcrcState::Valid)))];
+    for (state, words) in [
+        (IcrcState::Invalid, "invalid"),
+        (IcrcState::Unverifiable, "unverifiable"),
+    ] {
+        if summary.icrc(state) > 0 {
+            parts.push(format!("{} {words}", grouped(summary.icrc(state))));
+        }
+    }
+    parts.join(", ")
+}
+
+fn skipped(summary: &Summary) -> String {
+    let parts: Vec<_> = summary
+        .skipped()
+        .map(|(reason, count)| format!("{} {}", grouped(count), reason.words()))
+        .collect();
+    let mut line = parts.join(", ");
+    let links: Vec<_> = summary
+        .unsupported_links()
+        .map(|(link, count)| format!("{link}: {}", grouped(count)))
+        .collect();
+    if !links.is_empty() {
+        line.extend([" (", &links.join(", "), ")"]);
+    }
+    line
+}
+
+fn notes(summary: &Summary, inputs: &[InputStatistics]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |count: u64, one: &str, many: &str| {
+        if count > 0 {
+            notes.push(plural(count, one, many));
+        }
+    };
+    note(
+        summary.truncated,
+        "packet cut by the capture",
+        "packets cut by the capture",
+    );
+    note(
+        summary.malformed,
+        "packet with lengths that contradict its opcode",
+        "packets with lengths that contradict their opcode",
+    );
+    note(summary.fragments, "first IP fragment", "first IP fragments");
+    note(
+        summary.congested,
+        "packet marked congestion experienced (CE)",
+        "packets marked congestion experienced (CE)",
+    );
+    note(
+        summary.time_steps_back,
+        "packet is earlier than the one before it",
+        "packets are earlier than the one before them",
+    );
+    note(
+        summary.beyond_cap,
+        "packet of flows beyond the number that is kept",
+        "packets of flows beyond the number that is kept",
+    );
+    for input in inputs {
+        if let Some(dropped) = input.dropped.filter(|dropped| *dropped > 0) {
+            notes.push(format!(
+                "{}: the capturing program dropped {}",
+                input.name,
+                plural(dropped, "packet", "packets")
+            ));
+        }
+    }
+    // Corruption does not hit every packet of a flow and none of another.
+    let rewritten = summary
+        .flows()
+        .iter()
+        .filter(|(_, count)| count.icrc_checked > 3 && count.icrc_invalid == count.icrc_checked)
+        .count();
+    if rewritten > 0 {
+        notes.push(format!(
+            "{}: every ICRC is wrong, as when addresses or the IP identification were rewritten \
+             (NAT, an anonymiser), not as when packets are corrupted",
+            plural(rewritten as u64, "flow", "flows")
+        ));
+    }
+    notes
+}
