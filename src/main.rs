@@ -1,3 +1,7 @@
 //! The `roce-sniff` command.
 
-fn main() {}
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

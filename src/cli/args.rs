@@ -1,0 +1,195 @@
+//! Arguments that several commands share.
+
+use std::{
+    net::IpAddr,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+};
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use roce_sniff::{
+    Options,
+    filter::{Filter, OpClass, PsnRange, parse_number},
+    frame::{FrameOptions, ROCE_PORT},
+    source::{Chain, FileSource, Merge, PacketSource, open},
+    wire::types::QpNumber,
+};
+
+use super::complain;
+
+/// Captures to read.
+#[derive(Debug, Args)]
+pub struct InputArgs {
+    /// Capture files: pcap or pcapng, plain, gzip or zstd; `-` is standard
+    /// input
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Read several files as one, packets in the order of their timestamps
+    #[arg(long)]
+    pub merge: bool,
+
+    /// UDP destination port that carries RoCEv2
+    #[arg(long, value_name = "PORT", default_value_t = ROCE_PORT)]
+    pub port: u16,
+
+    /// Threads that decode; by default one a core
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// The inputs, opened.
+pub struct Inputs {
+    pub source: Box<dyn PacketSource>,
+    /// Names as the user gave them, those that could not be opened too.
+    pub names: Vec<String>,
+    /// Whether all of them could be opened.
+    pub complete: bool,
+}
+
+impl InputArgs {
+    /// Opens every file; the ones that cannot be opened are reported, the
+    /// others read.
+    pub fn open(&self) -> anyhow::Result<Inputs> {
+        if self.files.is_empty() {
+            bail!("no capture named: give FILE…, or - for standard input (see --help)");
+        }
+        if self
+            .files
+            .iter()
+            .filter(|f| f.as_path() == Path::new("-"))
+            .count()
+            > 1
+        {
+            bail!("standard input (-) can be read only once");
+        }
+        let mut sources: Vec<FileSource> = Vec::new();
+        for (index, file) in self.files.iter().enumerate() {
+            match open(file, u16::try_from(index)?) {
+                Ok(source) => sources.push(source),
+                Err(error) => complain(&error.to_string()),
+            }
+        }
+        let complete = sources.len() == self.files.len();
+        let source: Box<dyn PacketSource> = if self.merge {
+            Box::new(Merge::new(sources))
+        } else {
+            Box::new(Chain::new(sources))
+        };
+        let names = self.files.iter().map(|f| f.display().to_string()).collect();
+        Ok(Inputs {
+            source,
+            names,
+            complete,
+        })
+    }
+
+    pub fn options(&self) -> Options {
+        Options {
+            frame: FrameOptions { port: self.port },
+            verify_icrc: true,
+        }
+    }
+
+    pub fn threads(&self) -> NonZeroUsize {
+        self.threads
+            .or_else(|| std::thread::available_parallelism().ok())
+            .unwrap_or(NonZeroUsize::MIN)
+    }
+}
+
+/// Which packets to show.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Filters (all must hold; within one option, any)")]
+pub struct FilterArgs {
+    /// To (or, in datagrams, from) this queue pair, decimal or 0x…
+    #[arg(long, value_name = "QPN", value_delimiter = ',', value_parser = qp_number)]
+    pub qp: Vec<QpNumber>,
+
+    /// Operation: send, write, read, ack, atomic, flush, cnp, unknown
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub op: Vec<OpClass>,
+
+    /// From or to this address
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    pub host: Vec<IpAddr>,
+
+    /// Packet sequence numbers A to B; the range may wrap
+    #[arg(long, value_name = "A..B")]
+    pub psn: Option<PsnRange>,
+
+    /// Negative acknowledgements only: NAK and RNR NAK
+    #[arg(long)]
+    pub nak: bool,
+
+    /// Connection management messages only
+    #[arg(long)]
+    pub cm: bool,
+}
+
+fn qp_number(text: &str) -> Result<QpNumber, String> {
+    parse_number(text, QpNumber::BITS).map(QpNumber::new)
+}
+
+impl FilterArgs {
+    pub fn filter(&self) -> Filter {
+        Filter {
+            qps: self.qp.clone(),
+            ops: self.op.clone(),
+            hosts: self.host.clone(),
+            psn: self.psn,
+            nak: self.nak,
+            cm: self.cm,
+        }
+    }
+}
+
+/// How the result is written.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// A table for people; JSON lines or CSV for programs
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+
+    /// Write to a file rather than to standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Colours and bold type; by default on terminals
+    #[arg(long, value_enum, default_value_t)]
+    pub color: When,
+
+    /// Fold tables to this many columns; by default the terminal's width
+    #[arg(long, value_name = "COLUMNS")]
+    pub width: Option<usize>,
+
+    /// Leave out the summary
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Format of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Format {
+    /// Table
+    #[default]
+    Table,
+    /// JSON, one object a line
+    Json,
+    /// CSV with a header line
+    Csv,
+}
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum When {
+    /// On a terminal, unless `NO_COLOR` is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}

@@ -1,0 +1,64 @@
+//! The command line: arguments, exit status, one file a command.
+
+mod args;
+mod output;
+mod packets;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Exit status for bad usage and unreadable input; clap uses the same.
+const UNUSABLE: u8 = 2;
+
+/// Tells what RDMA over Converged Ethernet really did.
+///
+/// Without a command, prints every RoCE packet of the captures as a table,
+/// then a summary.
+#[derive(Debug, Parser)]
+#[command(
+    name = "roce-sniff",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Exit status: 0 done; 2 bad usage, or an input that could not be read to its end."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    packets: packets::PacketsArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print every RoCE packet, then a summary
+    Packets(packets::PacketsArgs),
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Some(Command::Packets(args)) => packets::run(&args),
+        None => packets::run(&cli.packets),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        // What went wrong was reported where it happened.
+        Ok(false) => ExitCode::from(UNUSABLE),
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::from(UNUSABLE)
+        }
+    }
+}
+
+/// Prints one line on standard error; a closed standard error is no reason to
+/// fail.
+fn complain(message: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "roce-sniff: {message}");
+}

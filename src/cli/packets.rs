@@ -1,0 +1,272 @@
+//! `packets`: every RoCE packet, then a summary.
+
+use std::{
+    io::{self, Write},
+    num::NonZeroU64,
+    ops::ControlFlow,
+};
+
+use anyhow::bail;
+use clap::Args;
+use roce_sniff::{
+    Options, decode,
+    filter::Filter,
+    pipeline,
+    report::{
+        CsvPackets, DetailPackets, JsonPackets, PacketPrinter, TablePackets, Widths, print_summary,
+    },
+    source::{Batch, InputStatistics, PacketSource, SourceError},
+    track::{Observed, Record, Summary},
+};
+
+use super::{
+    args::{FilterArgs, Format, InputArgs, OutputArgs},
+    complain,
+    output::Output,
+};
+
+/// Arguments of `packets`, and of `roce-sniff` without a command.
+#[derive(Debug, Args)]
+pub struct PacketsArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    /// Stop after this many packets
+    #[arg(long, value_name = "N")]
+    limit: Option<NonZeroU64>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    /// Every header field by field, with bit layout and offsets
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// The bytes of every packet
+    #[arg(short = 'x', long)]
+    hex: bool,
+}
+
+/// Runs the command; false when an input could not be read to its end.
+pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
+    if args.output.format != Format::Table && (args.verbose || args.hex) {
+        bail!("-v and -x go with --format table only; json and csv hold every field anyway");
+    }
+    let inputs = args.input.open()?;
+    let mut output = Output::open(&args.output)?;
+    let job = Job {
+        options: args.input.options(),
+        filter: args.filter.filter(),
+        observe: args.output.format == Format::Table,
+    };
+    let mut source = Peeked::new(inputs.source);
+    let printer: Box<dyn PacketPrinter> = match args.output.format {
+        Format::Json => Box::new(JsonPackets {
+            inputs: inputs.names,
+        }),
+        Format::Csv => Box::new(CsvPackets {
+            inputs: inputs.names,
+        }),
+        Format::Table if args.verbose => Box::new(DetailPackets {
+            style: output.style,
+            inputs: inputs.names,
+            frame: job.options.frame,
+            bytes: args.hex,
+        }),
+        Format::Table => Box::new(TablePackets::new(
+            output.style,
+            inputs.names.len(),
+            &job.widths(source.peek(), args.limit),
+            output.width,
+            args.hex,
+        )),
+    };
+
+    let mut header = Vec::new();
+    printer.header(&mut header);
+    output.write_all(&header)?;
+
+    let mut fold = Fold {
+        summary: Summary::default(),
+        left: args.limit.map(NonZeroU64::get),
+        complete: inputs.complete,
+        written: Ok(()),
+    };
+    pipeline::run(
+        &mut source,
+        args.input.threads(),
+        |batch, chunk| job.map(&*printer, batch, chunk),
+        |chunk| fold.chunk(chunk, &mut output),
+    );
+    fold.written?;
+    if args.output.format == Format::Table && !args.output.quiet {
+        let (style, width) = (output.style, output.width);
+        print_summary(
+            &mut output,
+            style,
+            &fold.summary,
+            &source.statistics(),
+            width,
+        )?;
+    }
+    output.flush()?;
+    Ok(fold.complete)
+}
+
+/// What to do with each batch.
+struct Job {
+    options: Options,
+    filter: Filter,
+    /// Whether counts for the summary are wanted.
+    observe: bool,
+}
+
+/// Packets of a batch, formatted.
+#[derive(Default)]
+struct Chunk {
+    text: Vec<u8>,
+    /// Where each printed packet ends in `text`.
+    ends: Vec<usize>,
+    observed: Vec<Observed>,
+}
+
+impl Job {
+    fn map(&self, printer: &dyn PacketPrinter, batch: &Batch, chunk: &mut Chunk) {
+        chunk.text.clear();
+        chunk.ends.clear();
+        chunk.observed.clear();
+        for raw in batch.packets() {
+            let observed = match decode(&raw, &self.options) {
+                Ok(packet) if self.filter.is_empty() || self.filter.matches(&packet) => {
+                    printer.packet(&raw, &packet, &mut chunk.text);
+                    chunk.ends.push(chunk.text.len());
+                    if !self.observe {
+                        continue;
+                    }
+                    Observed::Packet(Record::new(&raw, &packet))
+                }
+                Ok(_) => Observed::FilteredOut,
+                Err(skip) => Observed::Skipped(skip.reason, raw.link),
+            };
+            if self.observe {
+                chunk.observed.push(observed);
+            }
+        }
+    }
+
+    /// Widths that the packets of the first batch need.
+    fn widths(&self, batch: Option<&Batch>, limit: Option<NonZeroU64>) -> Widths {
+        let mut widths = Widths::default();
+        let mut left = limit.map_or(u64::MAX, NonZeroU64::get);
+        let options = Options {
+            verify_icrc: false,
+            ..self.options
+        };
+        for raw in batch.iter().flat_map(|batch| batch.packets()) {
+            if left == 0 {
+                break;
+            }
+            if let Ok(packet) = decode(&raw, &options)
+                && self.filter.matches(&packet)
+            {
+                widths.see(&raw, &packet);
+                left -= 1;
+            }
+        }
+        widths
+    }
+}
+
+/// Takes the chunks in order.
+struct Fold {
+    summary: Summary,
+    /// Packets that may still be printed.
+    left: Option<u64>,
+    complete: bool,
+    written: io::Result<()>,
+}
+
+impl Fold {
+    fn chunk(
+        &mut self,
+        chunk: Result<&mut Chunk, SourceError>,
+        output: &mut Output,
+    ) -> ControlFlow<()> {
+        let chunk = match chunk {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                self.complete = false;
+                // What was decoded comes first, also where both go to one
+                // terminal or file.
+                self.written = output.flush();
+                complain(&error.to_string());
+                return ControlFlow::Continue(());
+            }
+        };
+        let printed = chunk.ends.len() as u64;
+        let take = self.left.map_or(printed, |left| left.min(printed));
+        let last = self.left.is_some_and(|left| left <= printed);
+        let end = match take {
+            0 => 0,
+            n => chunk.ends[n as usize - 1],
+        };
+        self.written = output.write_all(&chunk.text[..end]);
+        let mut left = take;
+        for observed in &chunk.observed {
+            // Frames after the last one that may be printed were not read, as
+            // far as the user is concerned.
+            if last && left == 0 {
+                break;
+            }
+            left -= u64::from(matches!(observed, Observed::Packet(_)));
+            self.summary.add(observed);
+        }
+        self.left = self.left.map(|left| left - take);
+        if last || self.written.is_err() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// A source whose first batch has been looked at ahead of time.
+struct Peeked<S> {
+    first: Option<Result<Batch, SourceError>>,
+    source: S,
+}
+
+impl<S: PacketSource> Peeked<S> {
+    fn new(mut source: S) -> Self {
+        let mut batch = Batch::new();
+        let first = match source.next_batch(&mut batch) {
+            Ok(true) => Some(Ok(batch)),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        };
+        Self { first, source }
+    }
+
+    fn peek(&self) -> Option<&Batch> {
+        self.first.as_ref()?.as_ref().ok()
+    }
+}
+
+impl<S: PacketSource> PacketSource for Peeked<S> {
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+        match self.first.take() {
+            Some(Ok(first)) => {
+                *batch = first;
+                Ok(true)
+            }
+            Some(Err(error)) => Err(error),
+            None => self.source.next_batch(batch),
+        }
+    }
+
+    fn statistics(&self) -> Vec<InputStatistics> {
+        self.source.statistics()
+    }
+}
