@@ -54,7 +54,10 @@ pub fn print(
 }
 
 fn totals(text: &mut Vec<u8>, style: Style, summary: &Summary) {
+    let filtered = summary.filtered_out > 0;
     let roce = match (summary.v1, summary.packets) {
+        // Which version the others were was not kept.
+        _ if filtered => "RoCE",
         (0, _) => "RoCEv2",
         (v1, all) if v1 == all => "RoCEv1",
         _ => "RoCE",
@@ -62,11 +65,16 @@ fn totals(text: &mut Vec<u8>, style: Style, summary: &Summary) {
     let mut line = format!(
         "{}, {} {roce}",
         plural(summary.frames, "frame read", "frames read"),
-        grouped(summary.packets)
+        grouped(summary.packets + summary.filtered_out)
     );
-    if summary.filtered_out > 0 {
-        let count = grouped(summary.filtered_out);
-        line.extend([", ", &count, " left out by the filter"]);
+    if filtered {
+        let count = grouped(summary.packets);
+        let verb = if summary.packets == 1 {
+            "matches"
+        } else {
+            "match"
+        };
+        line.extend([", of which ", &count, " ", verb, " the filter"]);
     }
     if summary.v1 > 0 && summary.v1 < summary.packets {
         line.extend([" (", &grouped(summary.v1), " of them v1)"]);

@@ -335,9 +335,6 @@ fn communication(cm: &CmMessage<'_>, out: &mut Vec<u8>) {
     if let Some(qpn) = cm.qpn() {
         let _ = write!(out, ", QP {qpn}");
     }
-    if let Some(psn) = cm.starting_psn() {
-        let _ = write!(out, ", PSN {psn}");
-    }
     if let Some((_, port)) = cm.get(Role::ServiceId).and_then(ip_service) {
         let _ = write!(out, ", port {port}");
     }

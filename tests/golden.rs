@@ -1,0 +1,114 @@
+//! Golden outputs: what a user sees, on real captures, letter by letter. A
+//! change of any of them is read by eye before it is accepted.
+
+mod common;
+
+use common::{fixture, run};
+
+/// What the command prints for a fixture.
+fn output(fixture_name: &str, args: &[&str]) -> String {
+    let path = fixture(fixture_name);
+    let mut all: Vec<&str> = args.to_vec();
+    let path = path.to_str().expect("fixture paths are UTF-8");
+    all.push(path);
+    let ran = run(&all);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert_eq!(ran.stderr, "");
+    ran.stdout
+}
+
+macro_rules! golden {
+    ($name:ident, $fixture:literal, [$($arg:literal),*]) => {
+        #[test]
+        fn $name() {
+            insta::assert_snapshot!(output($fixture, &[$($arg),*]));
+        }
+    };
+}
+
+// The table as it is piped: one line a packet, whatever the width.
+golden!(table_write, "write_1k", ["--limit", "6"]);
+golden!(table_connection, "cm_rping", []);
+golden!(table_atomic, "atomic_fa", ["--limit", "4"]);
+golden!(table_datagram, "send_ud", ["--limit", "2"]);
+golden!(table_bad_rkey, "badrkey", []);
+golden!(table_receiver_not_ready, "imm", []);
+golden!(table_retries, "retry_exceeded", []);
+golden!(table_read_responses, "read_8k", ["--limit", "10"]);
+golden!(table_vlan_ipv6, "vlan_write", []);
+golden!(table_congestion, "write_ecn", ["--limit", "40"]);
+
+// Folded to a terminal's width, and in colour.
+golden!(
+    table_80_columns,
+    "write_1k",
+    ["--limit", "4", "--width", "80"]
+);
+golden!(
+    table_80_columns_ipv6,
+    "v6_write",
+    ["--limit", "4", "--width", "80"]
+);
+golden!(
+    table_160_columns,
+    "cm_rping",
+    ["--limit", "6", "--width", "160"]
+);
+golden!(table_colour, "badrkey", ["--color", "always"]);
+
+// Filters.
+golden!(filter_naks, "send_loss", ["--nak"]);
+golden!(filter_connection, "cm_rping", ["--cm"]);
+golden!(filter_psn, "write_1k", ["--psn", "0xbb7a90..0xbb7a91"]);
+golden!(
+    filter_all_hold,
+    "cm_rping",
+    [
+        "--op",
+        "read,write",
+        "--host",
+        "10.0.0.2",
+        "--qp",
+        "26",
+        "--limit",
+        "3"
+    ]
+);
+golden!(filter_none_left, "write_1k", ["--host", "192.0.2.1"]);
+
+// Field by field, and the bytes.
+golden!(verbose_write, "write_1k", ["-v", "-q", "--limit", "2"]);
+golden!(
+    verbose_connection_request,
+    "cm_rping",
+    ["-v", "-q", "--limit", "1"]
+);
+golden!(
+    verbose_vlan_ipv6,
+    "vlan_write",
+    ["-v", "-q", "--limit", "1"]
+);
+golden!(verbose_atomic, "atomic_fa", ["-v", "-q", "--limit", "2"]);
+golden!(bytes_with_table, "badrkey", ["-x", "-q"]);
+golden!(bytes_with_fields, "badrkey", ["-vx", "-q"]);
+
+// For programs.
+golden!(json_connection, "cm_rping", ["--format", "json"]);
+golden!(json_write, "write_1k", ["--format", "json", "--limit", "2"]);
+golden!(
+    json_atomic,
+    "atomic_fa",
+    ["--format", "json", "--limit", "2"]
+);
+golden!(
+    csv_connection,
+    "cm_rping",
+    ["--format", "csv", "--limit", "8"]
+);
+golden!(csv_receiver_not_ready, "imm", ["--format", "csv"]);
+
+/// The help text is part of the product.
+#[test]
+fn help() {
+    insta::assert_snapshot!(run(&["packets", "--help"]).stdout);
+}
