@@ -166,6 +166,8 @@ impl Job {
             ..self.options
         };
         for raw in batch.iter().flat_map(|batch| batch.packets()) {
+            // Times count from the start of the capture, whatever is shown.
+            widths.begin(raw.ts_ns);
             if left == 0 {
                 break;
             }

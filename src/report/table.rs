@@ -54,6 +54,11 @@ pub struct Widths {
 }
 
 impl Widths {
+    /// The first time given is the one that the table counts from.
+    pub fn begin(&mut self, ts_ns: i64) {
+        self.start_ns.get_or_insert(ts_ns);
+    }
+
     /// Takes a packet into account.
     pub fn see(&mut self, raw: &RawPacket<'_>, packet: &Packet<'_>) {
         let measure = |address: IpAddr| address.to_string().len();
@@ -61,7 +66,7 @@ impl Widths {
         self.destination = self.destination.max(measure(packet.datagram.dst));
         let operation = packet.bth.opcode.to_string().len();
         self.operation = self.operation.max(operation);
-        self.start_ns.get_or_insert(raw.ts_ns);
+        self.begin(raw.ts_ns);
     }
 }
 

@@ -76,7 +76,7 @@ pub struct Packet<'a> {
 /// [`Skip`] when the BTH is not whole.
 #[inline]
 pub fn parse(datagram: Datagram<'_>, verify_icrc: bool) -> Result<Packet<'_>, Skip> {
-    let Ok((mut rest, bth)) = Bth::parse(datagram.ib) else {
+    let Ok((after, bth)) = Bth::parse(datagram.ib) else {
         return Err(Skip {
             reason: if datagram.ib_len >= Bth::SIZE {
                 Reason::Truncated
@@ -88,6 +88,10 @@ pub fn parse(datagram: Datagram<'_>, verify_icrc: bool) -> Result<Packet<'_>, Sk
         });
     };
     let info = bth.opcode.info();
+    // The last four bytes are the ICRC's, also where the lengths leave too
+    // little room for the headers.
+    let body = datagram.ib_len.saturating_sub(Bth::SIZE + Icrc::SIZE);
+    let mut rest = &after[..after.len().min(body)];
     let mut ext = Extensions::default();
     if info.ext_size != 0 {
         for kind in info.ext.iter() {
