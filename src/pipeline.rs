@@ -157,7 +157,7 @@ mod tests {
                 return Ok(false);
             }
             self.0 += 1;
-            if self.0 % 10 == 0 {
+            if self.0.is_multiple_of(10) {
                 return Err(SourceError::NotACapture {
                     name: self.0.to_string(),
                     reason: String::new(),

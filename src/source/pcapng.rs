@@ -330,7 +330,7 @@ mod tests {
     fn resolutions() {
         assert_eq!(resolution(6), Ok(1_000_000));
         assert_eq!(resolution(9), Ok(1_000_000_000));
-        assert_eq!(resolution(0x80 | 20), Ok(1 << 20));
+        assert_eq!(resolution(0x80 | 0x14), Ok(1 << 20));
         assert!(resolution(20).is_err());
         assert!(resolution(0xff).is_err());
     }
