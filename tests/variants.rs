@@ -225,7 +225,10 @@ fn pcapng_other_packet_blocks() {
     for block in [Block::Simple, Block::Old] {
         for big_endian in [false, true] {
             let what = format!("{block:?}, big-endian {big_endian}");
-            let interfaces = vec![Interface::ethernet(Some(9))];
+            let mut interfaces = vec![Interface::ethernet(Some(9))];
+            if block == Block::Old {
+                interfaces.push(Interface::ethernet(Some(6)));
+            }
             let mut section = dealt("write_1k", big_endian, interfaces);
             section.block = block;
             let rows = rows_of("a.pcapng", &section.bytes());

@@ -1,5 +1,5 @@
-//! A place in a frame that knows two ends: where the captured bytes end and
-//! where the length fields say the packet ends.
+//! A place in a frame that knows two ends: where the captured bytes of the
+//! current packet end, and where its length fields say it ends.
 
 use super::{Layer, Reason, Skip};
 
@@ -7,8 +7,12 @@ pub(super) struct Cursor<'a> {
     pub frame: &'a [u8],
     /// Offset of the next byte; never past `frame.len()`.
     pub at: usize,
-    /// End of the current packet by its length fields; past `frame.len()`
-    /// when the capture cut it.
+    /// End of the captured bytes that belong to the current packet: link-layer
+    /// padding and what follows an outer packet are not part of an inner one.
+    captured: usize,
+    /// End of the current packet by its own length fields; past `captured`
+    /// when something cut it: the capture, a mirror port before it, or a tool
+    /// that rewrote the record's length afterwards.
     pub end: usize,
 }
 
@@ -17,13 +21,14 @@ impl<'a> Cursor<'a> {
         Self {
             frame,
             at: 0,
+            captured: frame.len(),
             end: wire_len.max(frame.len()),
         }
     }
 
     /// Captured bytes of the current packet from here on.
     pub fn rest(&self) -> &'a [u8] {
-        &self.frame[self.at..self.end.clamp(self.at, self.frame.len())]
+        &self.frame[self.at..self.captured.max(self.at)]
     }
 
     pub fn skip(&self, reason: Reason, layer: Layer) -> Skip {
@@ -55,8 +60,10 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// The packet ends `len` bytes after `start`, where that is earlier.
+    /// The current packet is `len` bytes from `start` on, by its own length
+    /// field.
     pub fn limit(&mut self, start: usize, len: usize) {
-        self.end = self.end.min(start + len);
+        self.end = start + len;
+        self.captured = self.captured.min(self.end);
     }
 }

@@ -193,7 +193,7 @@ fn udp<'a, T: Trace>(
         }
         return tunnel::udp(header.destination_port(), cursor, path, trace).map(Step::Next);
     }
-    let room = cursor.end - cursor.at;
+    let room = cursor.end.saturating_sub(cursor.at);
     // Zero stands for a length the field cannot hold (RFC 2675), or one that
     // offload left open.
     let (ib_len, bad_length) = match length {
@@ -239,10 +239,8 @@ pub(super) fn grh<'a, T: Trace>(
     if header.next_header().0 != IB_TRANSPORT {
         return Err(cursor.skip(Reason::Malformed, Layer::Grh));
     }
-    let room = cursor.end - cursor.at;
-    let length = usize::from(header.payload_length());
-    let rest = cursor.rest();
-    let ib_len = length.min(room);
+    let ib_len = usize::from(header.payload_length());
+    cursor.limit(cursor.at, ib_len);
     Ok(Datagram {
         frame: cursor.frame,
         version: RoceVersion::V1,
@@ -256,11 +254,11 @@ pub(super) fn grh<'a, T: Trace>(
         ip_offset: start,
         udp_offset: cursor.at,
         bth_offset: cursor.at,
-        ib: &rest[..rest.len().min(ib_len)],
+        ib: cursor.rest(),
         ib_len,
         fragment: false,
         ip_options: false,
-        bad_length: length > room,
+        bad_length: false,
     })
 }
 
@@ -287,7 +285,7 @@ pub(super) fn plain<'a>(raw: &RawPacket<'a>, options: FrameOptions) -> Option<Da
     }
     let ip_len = usize::from(word(IP + 2));
     let udp_len = usize::from(word(IP + 24));
-    if udp_len < 8 || udp_len + 20 > ip_len || IP + ip_len > raw.data.len().max(raw.len as usize) {
+    if udp_len < 8 || udp_len + 20 > ip_len {
         return None;
     }
     let address = |at: usize| Ipv4Addr::new(head[at], head[at + 1], head[at + 2], head[at + 3]);

@@ -50,6 +50,8 @@ mod frames {
         input: Box<dyn BufRead + Send>,
         decoder: FrameDecoder,
         open: bool,
+        /// Reported once everything decoded before it was handed out.
+        failed: Option<io::Error>,
     }
 
     impl Frames {
@@ -58,7 +60,18 @@ mod frames {
                 input,
                 decoder: FrameDecoder::new(),
                 open: false,
+                failed: None,
             }
+        }
+
+        /// The decoder holds back as many bytes as later blocks may refer to.
+        /// After a failure there are no later blocks: an empty last one (and
+        /// room for a checksum) makes it let go of them.
+        fn release(&mut self) {
+            let empty_last_block = [1, 0, 0, 0, 0, 0, 0];
+            let _ = self
+                .decoder
+                .decode_blocks(&empty_last_block[..], BlockDecodingStrategy::All);
         }
     }
 
@@ -73,12 +86,16 @@ mod frames {
                     }
                     if !self.decoder.is_finished() {
                         let want = BlockDecodingStrategy::UptoBytes(out.len());
-                        self.decoder
-                            .decode_blocks(&mut self.input, want)
-                            .map_err(io::Error::other)?;
+                        if let Err(error) = self.decoder.decode_blocks(&mut self.input, want) {
+                            self.failed = Some(io::Error::other(error));
+                            self.release();
+                        }
                         continue;
                     }
                     self.open = false;
+                }
+                if let Some(error) = self.failed.take() {
+                    return Err(error);
                 }
                 if self.input.fill_buf()?.is_empty() {
                     return Ok(0);

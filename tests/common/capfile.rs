@@ -294,7 +294,8 @@ impl Section {
                 6
             }
             Block::Old => {
-                body.u16(packet.iface as u16).u16(0);
+                // The second number counts drops, and is part of no other.
+                body.u16(packet.iface as u16).u16(3);
                 body.u32((ticks >> 32) as u32).u32(ticks as u32);
                 body.u32(caplen).u32(packet.len);
                 2
