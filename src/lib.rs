@@ -10,6 +10,7 @@
 //! | [`frame`] | a raw packet | [`frame::Datagram`]: addresses and the InfiniBand bytes |
 //! | [`wire`] | a datagram | [`wire::Packet`]: BTH, extension headers, payload, ICRC |
 //! | [`track`] | packets in order | counts by operation and flow |
+//! | [`rdma`] | RDMA devices of this machine | a ledger of what was posted |
 //! | [`report`] | packets and counts | tables, JSON, CSV |
 //!
 //! One packet at a time:
@@ -29,6 +30,7 @@ pub mod filter;
 pub mod frame;
 pub mod layout;
 pub mod pipeline;
+pub mod rdma;
 pub mod report;
 pub mod source;
 pub mod track;

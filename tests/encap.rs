@@ -340,10 +340,18 @@ fn ip_fragments() {
 /// is missing is missing, and the payload has the length it had on the wire.
 #[test]
 fn cut_by_a_tool_that_hides_it() {
+    type Wrap = fn(&[u8]) -> Vec<u8>;
+    const WRAPS: [Wrap; 4] = [<[u8]>::to_vec, tunnel::vxlan, tunnel::erspan2, |f| {
+        tunnel::gre_ip(0, craft::ip_part(f))
+    }];
     let headers = ["op", "dest_qp", "psn", "payload_len", "reth", "aeth"];
     for name in ["write_1k", "send_3k", "v6_write", "badrkey"] {
-        for missing in [1, 4, 8] {
-            let cut = capture(name).map(ETHERNET, |f| f[..f.len() - missing].to_vec());
+        for (wrap, missing) in WRAPS.into_iter().flat_map(|w| [(w, 1), (w, 4), (w, 8)]) {
+            let cut = capture(name).map(ETHERNET, |f| {
+                let mut frame = wrap(f);
+                frame.truncate(frame.len() - missing);
+                frame
+            });
             let rows = rows_of("a.pcap", &cut.pcap());
             let whole = plain(name);
             let fields = if missing <= 4 {
@@ -357,6 +365,23 @@ fn cut_by_a_tool_that_hides_it() {
                 assert!(truncated(row), "{row}");
             }
         }
+    }
+}
+
+/// The same for `RoCEv1`, whose GRH has the length.
+#[test]
+fn roce_v1_cut_by_a_tool_that_hides_it() {
+    let cut = capture("v6_write").map(ETHERNET, |f| {
+        let mut frame = craft::roce_v1(craft::ip_part(f));
+        frame.truncate(frame.len() - 4);
+        frame
+    });
+    let rows = rows_of("a.pcap", &cut.pcap());
+    let fields = ["op", "dest_qp", "psn", "payload_len", "reth", "aeth"];
+    assert_same("RoCEv1", &fields, &plain("v6_write"), &rows);
+    for row in &rows {
+        assert_eq!(text(row, "icrc"), "unverifiable", "{row}");
+        assert!(truncated(row), "{row}");
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::capfile::{Block, ETHERNET, Interface, Section, pcapng};
+use common::capfile::{Block, ETHERNET, Interface, Pkt, Section, pcapng};
 use common::{
     VARIED, assert_icrc_valid, assert_same_wire, capture, number, plain, rows_of, run_with_stdin,
     summary_of, text, tool_available, truncated,
@@ -307,6 +307,58 @@ fn standard_input() {
             let rows = run.ok(&what).rows();
             assert_same_wire(&what, &plain(name), &rows);
             assert_icrc_valid(&what, &rows);
+        }
+    }
+}
+
+/// A capture far longer than any reader's buffer, with a jumbo frame of
+/// another protocol in it: records that straddle buffers are neither lost nor
+/// changed, and the place of damage is counted from the start of the file.
+#[test]
+fn longer_than_any_buffer() {
+    let mut capture = capture("write_64k");
+    let mut jumbo = vec![0x5a; 250_000];
+    jumbo[12..14].copy_from_slice(&[0x88, 0xb5]);
+    let jumbo = Pkt::whole(capture.packets[0].ts_ns, jumbo);
+    let mut expected = plain("write_64k");
+    let (packets, rows) = (capture.packets.clone(), expected.clone());
+    for _ in 0..14 {
+        capture.packets.push(jumbo.clone());
+        capture.packets.extend(packets.clone());
+        expected.extend(rows.clone());
+    }
+    let section = Section::new(
+        true,
+        vec![Interface::ethernet(Some(9))],
+        capture.packets.clone(),
+    );
+    let (pcap, pcapng) = (capture.pcap(), section.bytes());
+    assert!(pcap.len() > 8_000_000);
+    let stdin = run_with_stdin(&["packets", "--format", "json", "-"], &pcap);
+    for (what, rows) in [
+        ("pcap", rows_of("a.pcap", &pcap)),
+        ("pcapng", rows_of("a.pcapng", &pcapng)),
+        ("gzip", rows_of("a.pcap.gz", &gzip(&pcap))),
+        ("stdin", stdin.ok("stdin").rows()),
+    ] {
+        assert_same_wire(what, &expected, &rows);
+        assert_icrc_valid(what, &rows);
+        let last = rows.last().and_then(|row| number(row, "frame"));
+        assert_eq!(last, Some(capture.packets.len() as u64), "{what}");
+    }
+    let last = capture.packets.last().unwrap().data.len() + 16;
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes, last) in [
+        ("cut.pcap", pcap, last),
+        ("cut.pcapng", pcapng, last.next_multiple_of(4) + 16),
+    ] {
+        let cut = common::write(dir.path(), name, &bytes[..bytes.len() - 1]);
+        let run = common::packets(&cut);
+        assert_eq!(run.status, 2, "{name}");
+        assert_eq!(run.rows().len(), expected.len() - 1, "{name}");
+        for number in [capture.packets.len(), bytes.len() - last] {
+            let number = number.to_string();
+            assert!(run.stderr.contains(&number), "{number} in {}", run.stderr);
         }
     }
 }

@@ -1,0 +1,1 @@
+//! What `/sys/class/infiniband` says about devices, without any library.
