@@ -26,6 +26,7 @@
 //! assert_eq!(packet.icrc.name(), "valid");
 //! ```
 
+pub mod bypass;
 pub mod filter;
 pub mod frame;
 pub mod layout;

@@ -12,6 +12,7 @@ mod style;
 mod summary;
 mod table;
 mod text;
+mod write;
 
 pub use csv::CsvPackets;
 pub use detail::DetailPackets;
@@ -20,6 +21,7 @@ pub use json::JsonPackets;
 pub use style::Style;
 pub use summary::print as print_summary;
 pub use table::{TablePackets, Widths};
+pub use write::{WriteDocument, print_write, print_write_plan};
 
 use crate::{source::RawPacket, wire::Packet};
 
