@@ -8,6 +8,7 @@ pub mod capfile;
 pub mod craft;
 pub mod tshark;
 pub mod tunnel;
+pub mod vm;
 
 use assert_cmd::Command;
 use serde_json::Value;
