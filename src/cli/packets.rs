@@ -1,6 +1,7 @@
 //! `packets`: every RoCE packet, then a summary.
 
 use std::{
+    collections::VecDeque,
     io::{self, Write},
     num::NonZeroU64,
     ops::ControlFlow,
@@ -15,7 +16,7 @@ use roce_sniff::{
     report::{
         CsvPackets, DetailPackets, JsonPackets, PacketPrinter, TablePackets, Widths, print_summary,
     },
-    source::{Batch, InputStatistics, PacketSource, SourceError},
+    source::{BATCH_BYTES, Batch, InputStatistics, PacketSource, SourceError},
     track::{Observed, Record, Summary},
 };
 
@@ -53,32 +54,38 @@ pub struct PacketsArgs {
 /// Runs the command; false when an input could not be read to its end.
 pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
     if args.output.format != Format::Table && (args.verbose || args.hex) {
-        bail!("-v and -x go with --format table only; json and csv hold every field anyway");
+        bail!("-v and -x go with --format table only");
     }
-    let inputs = args.input.open()?;
-    let mut output = Output::open(&args.output)?;
+    // A packet of a hundred bytes becomes kilobytes of text field by field.
+    let detailed = args.verbose || args.hex;
+    let batch_bytes = BATCH_BYTES >> if detailed { 5 } else { 0 };
+    let mut source = Peeked::new(args.input.source(batch_bytes)?);
+    if source.statistics().is_empty() {
+        // Not one input could be opened: there is nothing to head a table for.
+        for error in &source.errors {
+            complain(&error.to_string());
+        }
+        return Ok(false);
+    }
+    let mut output = Output::open(&args.output, &args.input.files)?;
+    let names = args.input.names();
     let job = Job {
         options: args.input.options(),
         filter: args.filter.filter(),
         observe: args.output.format == Format::Table,
     };
-    let mut source = Peeked::new(inputs.source);
     let printer: Box<dyn PacketPrinter> = match args.output.format {
-        Format::Json => Box::new(JsonPackets {
-            inputs: inputs.names,
-        }),
-        Format::Csv => Box::new(CsvPackets {
-            inputs: inputs.names,
-        }),
+        Format::Json => Box::new(JsonPackets { inputs: names }),
+        Format::Csv => Box::new(CsvPackets { inputs: names }),
         Format::Table if args.verbose => Box::new(DetailPackets {
             style: output.style,
-            inputs: inputs.names,
+            inputs: names,
             frame: job.options.frame,
             bytes: args.hex,
         }),
         Format::Table => Box::new(TablePackets::new(
             output.style,
-            inputs.names.len(),
+            names.len(),
             &job.widths(source.peek(), args.limit),
             output.width,
             args.hex,
@@ -92,7 +99,7 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
     let mut fold = Fold {
         summary: Summary::default(),
         left: args.limit.map(NonZeroU64::get),
-        complete: inputs.complete,
+        complete: true,
         written: Ok(()),
     };
     pipeline::run(
@@ -101,16 +108,22 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
         |batch, chunk| job.map(&*printer, batch, chunk),
         |chunk| fold.chunk(chunk, &mut output),
     );
-    fold.written?;
+    match fold.written {
+        // Whoever read our output has seen enough; what could not be read is
+        // still worth telling.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(fold.complete),
+        written => written?,
+    }
+    // Where a limit ended the reading, how far ahead a file had been read is
+    // no business of the user's.
+    let statistics = if fold.left == Some(0) {
+        Vec::new()
+    } else {
+        source.statistics()
+    };
     if args.output.format == Format::Table && !args.output.quiet {
         let (style, width) = (output.style, output.width);
-        print_summary(
-            &mut output,
-            style,
-            &fold.summary,
-            &source.statistics(),
-            width,
-        )?;
+        print_summary(&mut output, style, &fold.summary, &statistics, width)?;
     }
     output.flush()?;
     Ok(fold.complete)
@@ -234,38 +247,54 @@ impl Fold {
     }
 }
 
-/// A source whose first batch has been looked at ahead of time.
+/// A source whose first packets have been looked at ahead of time.
 struct Peeked<S> {
-    first: Option<Result<Batch, SourceError>>,
+    /// Errors met before the first packet.
+    errors: VecDeque<SourceError>,
+    first: Option<Batch>,
     source: S,
 }
 
 impl<S: PacketSource> Peeked<S> {
     fn new(mut source: S) -> Self {
+        let mut errors = VecDeque::new();
         let mut batch = Batch::new();
-        let first = match source.next_batch(&mut batch) {
-            Ok(true) => Some(Ok(batch)),
-            Ok(false) => None,
-            Err(error) => Some(Err(error)),
+        let first = loop {
+            match source.next_batch(&mut batch) {
+                Ok(true) if batch.is_empty() => {}
+                Ok(true) => break Some(batch),
+                Ok(false) => break None,
+                Err(error) => errors.push_back(error),
+            }
         };
-        Self { first, source }
+        Self {
+            errors,
+            first,
+            source,
+        }
     }
 
     fn peek(&self) -> Option<&Batch> {
-        self.first.as_ref()?.as_ref().ok()
+        self.first.as_ref()
     }
 }
 
 impl<S: PacketSource> PacketSource for Peeked<S> {
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+        if let Some(error) = self.errors.pop_front() {
+            return Err(error);
+        }
         match self.first.take() {
-            Some(Ok(first)) => {
+            Some(first) => {
                 *batch = first;
                 Ok(true)
             }
-            Some(Err(error)) => Err(error),
             None => self.source.next_batch(batch),
         }
+    }
+
+    fn may_block(&self) -> bool {
+        self.source.may_block()
     }
 
     fn statistics(&self) -> Vec<InputStatistics> {
