@@ -7,3 +7,5 @@
 pub mod ledger;
 #[cfg(target_os = "linux")]
 pub mod sysfs;
+#[cfg(all(target_os = "linux", feature = "verbs"))]
+pub mod verbs;
