@@ -42,6 +42,16 @@ pub enum Step {
     PostSend,
     /// Polling a completion queue.
     Poll,
+    /// Agreeing with the responder over TCP.
+    Exchange,
+    /// Opening the RDMA connection manager.
+    CmOpen,
+    /// The connection manager's looking for the device and the neighbour.
+    CmResolve,
+    /// The connection manager's connecting.
+    CmConnect,
+    /// The connection manager's listening.
+    CmListen,
 }
 
 impl Step {
@@ -65,6 +75,11 @@ impl Step {
             Self::PostReceive => "posting a receive",
             Self::PostSend => "posting an operation",
             Self::Poll => "polling the completion queue",
+            Self::Exchange => "agreeing with the responder",
+            Self::CmOpen => "opening the RDMA connection manager",
+            Self::CmResolve => "resolving the destination (RDMA-CM)",
+            Self::CmConnect => "connecting (RDMA-CM)",
+            Self::CmListen => "listening (RDMA-CM)",
         }
     }
 }
@@ -77,7 +92,7 @@ impl fmt::Display for Step {
 
 /// A step that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{device}: {step} failed: {said}{}", after_semicolon(.cause))]
+#[error("{device}: {}{said}{}", failed(*.step, *.errno), after_semicolon(.cause))]
 pub struct VerbsError {
     /// The device, as `rxe0`.
     pub device: String,
@@ -89,6 +104,15 @@ pub struct VerbsError {
     pub said: String,
     /// The likely cause and what repairs it; empty when nothing is known.
     pub cause: String,
+}
+
+/// Names the step where the system refused it; what this program refuses says
+/// so by itself.
+fn failed(step: Step, errno: Option<i32>) -> String {
+    match errno {
+        Some(_) => format!("{step} failed: "),
+        None => String::new(),
+    }
 }
 
 fn after_semicolon(text: &str) -> String {
@@ -252,6 +276,7 @@ const MEMLOCK: &str = "the limit of locked memory is likely too low (see ulimit 
     run as root, or put \"* - memlock unlimited\" into /etc/security/limits.conf and log in again";
 const TOO_MANY: &str =
     "the device does not take that many work requests at once: ask for fewer with --depth";
+const NO_CM: &str = "/dev/infiniband/rdma_cm is missing: sudo modprobe rdma_ucm";
 const GIDS: &str =
     "look at the GIDs with: grep . /sys/class/infiniband/{device}/ports/{port}/gids/*";
 
@@ -328,6 +353,35 @@ const CAUSES: &[Cause] = &[
         &[Step::ToRts],
         libc::EINVAL,
         "the queue pair is not in RTR: an earlier step was refused",
+    ),
+    row(&[Step::CmOpen], libc::ENODEV, NO_CM),
+    row(&[Step::CmOpen], libc::ENOENT, NO_CM),
+    row(
+        &[Step::CmOpen],
+        libc::EACCES,
+        "this user may not use it: sudo chmod 0666 /dev/infiniband/rdma_cm",
+    ),
+    row(
+        &[Step::CmResolve],
+        libc::ENODEV,
+        "no RDMA device holds the address {gid}, or none reaches {dest}: see rdma link",
+    ),
+    row(
+        &[Step::CmResolve],
+        libc::ETIMEDOUT,
+        "{dest} does not answer address resolution (ARP or neighbour discovery) on {netdev}: \
+         ping {dest}, then see ip neigh show {dest}",
+    ),
+    row(
+        &[Step::CmResolve, Step::CmListen],
+        libc::EADDRNOTAVAIL,
+        "no network device of this machine holds {gid}: see ip addr",
+    ),
+    row(
+        &[Step::CmConnect],
+        libc::ETIMEDOUT,
+        "the connection manager of {dest} does not answer: UDP port 4791 may be filtered on \
+         the way, and the responder there must have rdma_ucm loaded",
     ),
     row(
         &[Step::PostSend],

@@ -123,7 +123,6 @@ impl Job {
         matches!(self.op, Op::Send | Op::WriteImm)
     }
 
-    #[cfg(test)]
     pub fn record(&self) -> JobRecord {
         JobRecord {
             op: self.op.word().to_owned(),

@@ -71,7 +71,7 @@ pub enum Target {
         /// Network device under the GID, where there is one.
         netdev: Option<String>,
     },
-    /// A [`super::Responder`] on another host.
+    /// A `roce-sniff responder` on another host.
     Remote(Remote),
 }
 

@@ -126,9 +126,10 @@ const TRANSITIONS: [Transition; 3] = [
     },
 ];
 
-/// Code of the time that a peer waits after an RNR NAK: 0.64 ms (IBTA vol. 1,
-/// table 45).
-const RNR_TIMER: u8 = 12;
+/// Code of the time that a peer waits after an RNR NAK: 10.24 ms (IBTA vol. 1,
+/// table 45). With [`RNR_RETRIES`] a responder that is slow to post receives
+/// has 60 ms.
+const RNR_TIMER: u8 = 20;
 /// Tries after an RNR NAK; 7 would be for ever.
 const RNR_RETRIES: u8 = 6;
 /// Routers that a packet may cross, as in an IPv4 header.
@@ -281,8 +282,40 @@ impl Qp {
         })
     }
 
+    /// Takes the queue pair from RESET to RTS with the attributes that a
+    /// handshake found (`found`, with their mask), but for what `path` says
+    /// better. Returns the path as it is then.
+    pub fn follow(
+        &self,
+        path: &Path,
+        found: impl Fn(Step, ibv_qp_state::Type) -> Result<(ibv_qp_attr, i32), Fault>,
+    ) -> Result<Path, Fault> {
+        let mut taken = *path;
+        for transition in &TRANSITIONS {
+            let own = path.attributes(transition.to);
+            let (mut attr, mask) = found(transition.step, transition.to)?;
+            attr.qp_access_flags = own.qp_access_flags;
+            attr.path_mtu = own.path_mtu;
+            attr.min_rnr_timer = own.min_rnr_timer;
+            attr.timeout = own.timeout;
+            attr.retry_cnt = own.retry_cnt;
+            attr.rnr_retry = own.rnr_retry;
+            match transition.step {
+                Step::ToRtr => {
+                    taken.gid_index = attr.ah_attr.grh.sgid_index;
+                    taken.dest_qp = attr.dest_qp_num;
+                    taken.receive_psn = Psn::new(attr.rq_psn);
+                }
+                Step::ToRts => taken.send_psn = Psn::new(attr.sq_psn),
+                _ => {}
+            }
+            self.modify(transition.step, attr, mask)?;
+        }
+        Ok(taken)
+    }
+
     /// Sets the attributes that `mask` names.
-    pub fn modify(&self, step: Step, mut attr: ibv_qp_attr, mask: i32) -> Result<(), Fault> {
+    fn modify(&self, step: Step, mut attr: ibv_qp_attr, mask: i32) -> Result<(), Fault> {
         // SAFETY: the queue pair is alive, `attr` outlives the call.
         let returned = unsafe { ibv_modify_qp(self.ptr.as_ptr(), &raw mut attr, mask) };
         Fault::check(step, returned)

@@ -1,16 +1,24 @@
 //! The responder's half of a run: the memory that operations act on, the
 //! receives they take up, and the check of what they left behind.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use crate::rdma::ledger::{Op, WcStatus};
 
 use super::{
     device::{Done, Mr, POLLED, Pd},
     error::Fault,
+    exchange::Window,
     job::Job,
     qp::{Qp, Stretch},
 };
+
+/// How long the last receives may take to be found.
+const LAST_RECEIVES: Duration = Duration::from_millis(200);
 
 /// Memory and receives of a responder.
 #[derive(Debug)]
@@ -66,8 +74,13 @@ impl Served {
         }
     }
 
-    pub const fn memory(&self) -> &Mr {
-        &self.memory
+    /// The memory as the peer must know it.
+    pub fn window(&self) -> Window {
+        Window {
+            va: self.memory.va(),
+            rkey: self.memory.rkey(),
+            len: self.memory.len() as u64,
+        }
     }
 
     pub const fn received(&self) -> u32 {
@@ -124,6 +137,22 @@ impl Served {
             }
         }
         Ok(received)
+    }
+
+    /// Waits for the receives of the first `completed` operations: one may be
+    /// found a moment after its SEND was acknowledged.
+    pub fn receive_rest(&mut self, qp: &Qp, completed: u32) {
+        let deadline = Instant::now() + LAST_RECEIVES;
+        while self.job.takes_receives()
+            && self.received < completed.min(self.job.count)
+            && Instant::now() < deadline
+        {
+            match self.poll(qp) {
+                Ok(0) => thread::sleep(Duration::from_micros(100)),
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
     }
 
     /// Checks what operation `n` left in its slot.

@@ -1,30 +1,27 @@
 //! The writer: connects a queue pair, drives it, and keeps the ledger.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use crate::{
-    rdma::ledger::{Completion, Endpoint, Ledger, Op, Peer, Posted, WcStatus},
-    wire::types::{Psn, QpNumber, RKey, VirtualAddr},
+    rdma::ledger::{Endpoint, Ledger, Op, Posted},
+    wire::types::{Psn, RKey, VirtualAddr},
 };
 
 use super::{
-    device::{Context, Done, Limits, Mr, POLLED, Pd, PortState},
-    error::{Facts, Fault, Step, VerbsError},
-    job::{Job, random},
-    plan::{Plan, Target},
-    qp::{Path, Qp, Reads, Request, Room, Stretch},
-    served::Served,
+    connect::{Connected, Far, Side, connect, facts},
+    device::{Done, Mr, POLLED},
+    error::{Facts, Fault, VerbsError},
+    exchange::Window,
+    job::Job,
+    plan::Plan,
+    qp::{Qp, Request, Stretch},
+    run::{Patience, Run, seconds},
 };
 
-/// READs and atomics outstanding at once, where both devices allow as many.
-const READS: u8 = 16;
 /// How long a run that was told to stop waits for what is outstanding.
 const STOPPING: Duration = Duration::from_millis(500);
 
@@ -33,7 +30,7 @@ const STOPPING: Duration = Duration::from_millis(500);
 pub struct Session {
     // Dropped in this order: queue pairs before the memory they act on.
     qp: Qp,
-    responder: Responder,
+    far: Far,
     local: Mr,
     job: Job,
     endpoint: Endpoint,
@@ -43,84 +40,6 @@ pub struct Session {
     interval: Duration,
     timeout: Duration,
     ran: bool,
-}
-
-/// The other side.
-#[derive(Debug)]
-enum Responder {
-    Itself(Served),
-    Local(Qp, Served),
-}
-
-/// Memory of the responder.
-#[derive(Debug, Clone, Copy)]
-struct Window {
-    va: u64,
-    rkey: u32,
-}
-
-/// An opened device with one port of it.
-pub(super) struct Side {
-    pub facts: Facts,
-    pub pd: Arc<Pd>,
-    pub limits: Limits,
-    pub port: PortState,
-    /// Active MTU in bytes.
-    pub mtu: u32,
-}
-
-impl Side {
-    pub fn open(facts: Facts) -> Result<Self, VerbsError> {
-        let context = Context::open(&facts.device)?;
-        let explain = |fault: Fault| fault.explain(&facts);
-        let limits = context.limits().map_err(explain)?;
-        let port = context.port(facts.port).map_err(explain)?;
-        if port.state != PortState::ACTIVE {
-            let netdev = facts.netdev.as_deref().unwrap_or("IF");
-            return Err(VerbsError {
-                cause: format!(
-                    "its network device is likely down or without carrier: \
-                     sudo ip link set {netdev} up"
-                ),
-                ..VerbsError::refused(
-                    &facts.device,
-                    Step::QueryPort,
-                    format!("port {} is {}, not ACTIVE", facts.port, port.words()),
-                )
-            });
-        }
-        let mtu = port.active_mtu.unwrap_or(256);
-        let pd = Pd::new(&context).map_err(explain)?;
-        Ok(Self {
-            facts,
-            pd,
-            limits,
-            port,
-            mtu,
-        })
-    }
-
-    pub fn explain(&self) -> impl Fn(Fault) -> VerbsError + '_ {
-        |fault| fault.explain(&self.facts)
-    }
-
-    pub fn refuse(&self, said: String) -> VerbsError {
-        VerbsError::refused(&self.facts.device, Step::Plan, said)
-    }
-
-    /// Refuses a job that this device cannot do.
-    pub fn check(&self, job: &Job) -> Result<(), VerbsError> {
-        if job.op.is_atomic() && !self.limits.atomics {
-            return Err(self.refuse("the device knows no atomics".to_owned()));
-        }
-        if job.size > self.port.max_message {
-            return Err(self.refuse(format!(
-                "a message of {} bytes is over the port's {}",
-                job.size, self.port.max_message
-            )));
-        }
-        Ok(())
-    }
 }
 
 impl Session {
@@ -133,92 +52,25 @@ impl Session {
     /// kernel about a second.
     pub fn prepare(plan: &Plan) -> Result<Self, VerbsError> {
         plan.check()?;
-        let mut side = Side::open(Facts {
-            device: plan.device.clone(),
-            port: plan.port,
-            gid_index: plan.gid_index,
-            gid: Some(plan.gid),
-            dest: None,
-            netdev: plan.netdev.clone(),
-        })?;
+        let mut side = Side::open(facts(plan))?;
         let depth = plan.depth.min(plan.count);
         let job =
             Job::new(plan.op, plan.count, plan.size, depth).map_err(|said| side.refuse(said))?;
-        side.check(&job)?;
-        if depth > side.limits.work_requests.min(side.limits.completions) {
-            return Err(side.refuse(format!(
-                "{depth} operations at once are over the device's {}: ask for a smaller --depth",
-                side.limits.work_requests.min(side.limits.completions)
-            )));
-        }
         let local =
             Mr::new(&side.pd, job.local_len(), side.limits.atomics).map_err(side.explain())?;
-        let first_psn = Psn::new(random() as u32);
-        let (qp, responder, dest, mtu) = match &plan.target {
-            Target::Itself => {
-                let mtu = path_mtu(plan, &side, side.mtu)?;
-                let (qp, served) = itself(plan, &mut side, job, depth, first_psn, mtu)?;
-                let dest = Destination {
-                    gid: plan.gid,
-                    qp: qp.number(),
-                    peer: Peer::Itself,
-                };
-                (qp, Responder::Itself(served), dest, mtu)
-            }
-            Target::Local {
-                device,
-                port,
-                gid_index,
-                gid,
-                netdev,
-            } => {
-                let mut other = Side::open(Facts {
-                    device: device.clone(),
-                    port: *port,
-                    gid_index: *gid_index,
-                    gid: Some(*gid),
-                    dest: Some(plan.gid),
-                    netdev: netdev.clone(),
-                })?;
-                other.check(&job)?;
-                side.facts.dest = Some(*gid);
-                let mtu = path_mtu(plan, &side, side.mtu.min(other.mtu))?;
-                let (qp, theirs, served) =
-                    pair(plan, &side, &mut other, job, depth, first_psn, mtu)?;
-                let dest = Destination {
-                    gid: *gid,
-                    qp: theirs.number(),
-                    peer: Peer::LocalDevice(device.clone()),
-                };
-                (qp, Responder::Local(theirs, served), dest, mtu)
-            }
-            Target::Remote(remote) => {
-                return Err(side.refuse(format!("{}: not yet", remote.address)));
-            }
-        };
-        let window = match &responder {
-            Responder::Itself(served) | Responder::Local(_, served) => Window {
-                va: served.memory().va(),
-                rkey: served.memory().rkey(),
-            },
-        };
-        Ok(Self {
-            endpoint: Endpoint {
-                device: plan.device.clone(),
-                port: plan.port,
-                netdev: plan.netdev.clone(),
-                gid_index: plan.gid_index,
-                gid: plan.gid,
-                mtu,
-                qp: QpNumber::new(qp.number()),
-                dest_gid: dest.gid,
-                dest_qp: QpNumber::new(dest.qp),
-                peer: dest.peer,
-            },
+        let Connected {
             qp,
-            responder,
+            far,
+            window,
+            first_psn,
+            endpoint,
+        } = connect(plan, &mut side, job, depth)?;
+        Ok(Self {
+            qp,
+            far,
             local,
             job,
+            endpoint,
             window,
             first_psn,
             depth,
@@ -241,19 +93,27 @@ impl Session {
     /// run posts nothing.
     pub fn run(&mut self, stop: &AtomicBool) -> Ledger {
         let mut run = Run::new(self.job.count);
-        let stopped = if std::mem::replace(&mut self.ran, true) {
+        let mut stopped = if std::mem::replace(&mut self.ran, true) {
             Some("this session has run already".to_owned())
         } else {
             self.drive(&mut run, stop)
         };
-        let completed = run.completed;
-        let payload_verified = self.verify(&run);
+        let payload_verified = match self.verify(&run) {
+            Ok(verified) => verified.filter(|_| run.completed > 0),
+            Err(error) => {
+                // The run itself went as it went.
+                stopped.get_or_insert(format!(
+                    "the responder did not say what its memory holds: {error}"
+                ));
+                None
+            }
+        };
         Ledger {
             endpoint: Some(self.endpoint.clone()),
             op: self.job.op,
             wanted: self.job.count,
             posted: run.posted,
-            payload_verified: payload_verified.filter(|_| completed > 0),
+            payload_verified,
             stopped,
             elapsed_ns: run.elapsed_ns,
         }
@@ -269,6 +129,9 @@ impl Session {
             let mut now = Instant::now();
             if stopping.is_none() && stop.load(Ordering::Relaxed) {
                 stopping = Some(now);
+            }
+            if let Far::Remote(conversation) = &mut self.far {
+                conversation.keep_alive(now);
             }
             let open = stopping.is_none() && !run.failed && failed.is_none();
             while open && run.may_post(self.job.count, self.depth) && now >= next_post {
@@ -312,7 +175,11 @@ impl Session {
             }
             patience.wait();
         }
-        self.receive_the_rest(run.completed);
+        match &mut self.far {
+            Far::Itself(served) => served.receive_rest(&self.qp, run.completed),
+            Far::Local(qp, served) => served.receive_rest(qp, run.completed),
+            Far::Remote(_) => {}
+        }
         failed.or_else(|| self.why(run, stopping.is_some()))
     }
 
@@ -411,37 +278,21 @@ impl Session {
                 run.complete(done, now_ns);
             }
         }
-        let received = match &mut self.responder {
-            Responder::Itself(served) => served.poll(&self.qp)?,
-            Responder::Local(qp, served) => served.poll(qp)?,
+        let received = match &mut self.far {
+            Far::Itself(served) => served.poll(&self.qp)?,
+            Far::Local(qp, served) => served.poll(qp)?,
+            Far::Remote(_) => 0,
         };
         Ok(count as u32 + received)
-    }
-
-    /// A receive may be found a moment after the SEND was acknowledged.
-    fn receive_the_rest(&mut self, completed: u32) {
-        if !self.job.takes_receives() {
-            return;
-        }
-        let deadline = Instant::now() + Duration::from_millis(200);
-        let (qp, served) = match &mut self.responder {
-            Responder::Itself(served) => (&self.qp, served),
-            Responder::Local(qp, served) => (&*qp, served),
-        };
-        while served.received() < completed && Instant::now() < deadline {
-            match served.poll(qp) {
-                Ok(0) => thread::sleep(Duration::from_micros(100)),
-                Ok(_) => {}
-                Err(_) => return,
-            }
-        }
     }
 
     /// Checks what operation `n` left, before its slot is used again.
     fn check_slot(&mut self, n: u32, run: &mut Run) {
         match self.job.op {
-            Op::Write | Op::WriteImm => match &mut self.responder {
-                Responder::Itself(served) | Responder::Local(_, served) => served.check(n),
+            Op::Write | Op::WriteImm => match &mut self.far {
+                Far::Itself(served) | Far::Local(_, served) => served.check(n),
+                // Only the last write to each slot can be checked there.
+                Far::Remote(_) => {}
             },
             // The responder looks before it posts the slot's next receive.
             Op::Send => {}
@@ -461,249 +312,21 @@ impl Session {
         }
     }
 
-    fn verify(&mut self, run: &Run) -> Option<bool> {
+    /// Whether memory holds what it should, on either side; an error when a
+    /// responder elsewhere cannot be asked.
+    fn verify(&mut self, run: &Run) -> Result<Option<bool>, String> {
         let posted = run.posted.len() as u32;
         let here = (!matches!(self.job.op, Op::Write | Op::WriteImm | Op::Send)).then(|| {
             let mut slots = posted.saturating_sub(self.job.slots)..run.completed;
             run.wrong == 0 && slots.all(|n| self.arrived(n))
         });
-        let there = match &mut self.responder {
-            Responder::Itself(served) | Responder::Local(_, served) => {
-                served.verify(run.completed, posted)
-            }
+        let there = match &mut self.far {
+            Far::Itself(served) | Far::Local(_, served) => served.verify(run.completed, posted),
+            Far::Remote(conversation) => conversation.verdict(run.completed, posted)?,
         };
-        match (here, there) {
+        Ok(match (here, there) {
             (Some(here), Some(there)) => Some(here && there),
             (one, other) => one.or(other),
-        }
-    }
-}
-
-/// Where a queue pair was connected to.
-struct Destination {
-    gid: std::net::Ipv6Addr,
-    qp: u32,
-    peer: Peer,
-}
-
-/// The path MTU that was asked for, or the most that is possible.
-fn path_mtu(plan: &Plan, side: &Side, most: u32) -> Result<u32, VerbsError> {
-    match plan.mtu {
-        Some(wanted) if wanted > most => Err(side.refuse(format!(
-            "a path MTU of {wanted} bytes is over the {most} that the path allows now; \
-             rxe follows its network device: sudo ip link set {} mtu {}",
-            plan.netdev.as_deref().unwrap_or("IF"),
-            // Room for the headers around it, as ibverbs counts them.
-            wanted + 204
-        ))),
-        Some(wanted) => Ok(wanted),
-        None => Ok(most),
-    }
-}
-
-/// READs and atomics between two devices.
-fn reads(from: &Limits, to: &Limits) -> Reads {
-    let served = READS.min(to.served_reads);
-    Reads {
-        issued: READS.min(from.issued_reads).min(served),
-        served,
-    }
-}
-
-/// Connects a queue pair to itself.
-fn itself(
-    plan: &Plan,
-    side: &mut Side,
-    job: Job,
-    depth: u32,
-    psn: Psn,
-    mtu: u32,
-) -> Result<(Qp, Served), VerbsError> {
-    side.facts.dest = Some(plan.gid);
-    let receives = Served::receives(&job, depth, side.limits.work_requests);
-    let explain = side.explain();
-    let mut served = Served::new(&side.pd, job, side.limits.atomics).map_err(&explain)?;
-    let room = Room {
-        sends: depth,
-        receives,
-    };
-    let qp = Qp::new(&side.pd, room).map_err(&explain)?;
-    qp.connect(&Path {
-        port: plan.port,
-        gid_index: plan.gid_index,
-        dest_gid: plan.gid,
-        dest_qp: qp.number(),
-        mtu,
-        send_psn: psn,
-        receive_psn: psn,
-        retry_count: plan.retry_count,
-        ack_timeout: plan.ack_timeout,
-        reads: reads(&side.limits, &side.limits),
-        atomics: side.limits.atomics,
-    })
-    .map_err(&explain)?;
-    served.open(&qp, receives).map_err(&explain)?;
-    Ok((qp, served))
-}
-
-/// Connects two queue pairs of this machine.
-fn pair(
-    plan: &Plan,
-    side: &Side,
-    other: &mut Side,
-    job: Job,
-    depth: u32,
-    psn: Psn,
-    mtu: u32,
-) -> Result<(Qp, Qp, Served), VerbsError> {
-    let receives = Served::receives(&job, depth, other.limits.work_requests);
-    let mut served = Served::new(&other.pd, job, other.limits.atomics).map_err(other.explain())?;
-    let sends = Room {
-        sends: depth,
-        receives: 0,
-    };
-    let mine = Qp::new(&side.pd, sends).map_err(side.explain())?;
-    let theirs = Qp::new(&other.pd, Room { sends: 1, receives }).map_err(other.explain())?;
-    let answers = Psn::new(random() as u32);
-    let path = Path {
-        port: plan.port,
-        gid_index: plan.gid_index,
-        dest_gid: other.facts.gid.unwrap_or(plan.gid),
-        dest_qp: theirs.number(),
-        mtu,
-        send_psn: psn,
-        receive_psn: answers,
-        retry_count: plan.retry_count,
-        ack_timeout: plan.ack_timeout,
-        reads: reads(&side.limits, &other.limits),
-        atomics: side.limits.atomics,
-    };
-    mine.connect(&path).map_err(side.explain())?;
-    theirs
-        .connect(&Path {
-            port: other.facts.port,
-            gid_index: other.facts.gid_index,
-            dest_gid: plan.gid,
-            dest_qp: mine.number(),
-            send_psn: answers,
-            receive_psn: psn,
-            atomics: other.limits.atomics,
-            ..path
         })
-        .map_err(other.explain())?;
-    served.open(&theirs, receives).map_err(other.explain())?;
-    Ok((mine, theirs, served))
-}
-
-/// A run under way. Everything is allocated before the first post.
-struct Run {
-    begun: Instant,
-    posted: Vec<Posted>,
-    /// When each was posted, in nanoseconds since `begun`.
-    posted_at: Vec<u64>,
-    /// Packet sequence numbers used so far.
-    psns: u32,
-    /// Completions, good and bad.
-    done: u32,
-    /// Good ones: always the first so many, as queue pairs complete in order.
-    completed: u32,
-    failed: bool,
-    /// The first failure that is not a flush.
-    first_failure: Option<(u32, WcStatus)>,
-    /// The last sign of life.
-    progress: Instant,
-    elapsed_ns: u64,
-    /// Operations that fetched something wrong.
-    wrong: u32,
-}
-
-impl Run {
-    fn new(count: u32) -> Self {
-        let begun = Instant::now();
-        Self {
-            begun,
-            posted: Vec::with_capacity(count as usize),
-            posted_at: Vec::with_capacity(count as usize),
-            psns: 0,
-            done: 0,
-            completed: 0,
-            failed: false,
-            first_failure: None,
-            progress: begun,
-            elapsed_ns: 0,
-            wrong: 0,
-        }
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.begun.elapsed().as_nanos() as u64
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.posted.len() as u32 - self.done
-    }
-
-    fn may_post(&self, count: u32, depth: u32) -> bool {
-        (self.posted.len() as u32) < count && self.outstanding() < depth
-    }
-
-    fn complete(&mut self, done: &Done, now_ns: u64) {
-        let index = usize::try_from(done.id).unwrap_or(usize::MAX);
-        let (Some(posted), Some(at)) = (self.posted.get_mut(index), self.posted_at.get(index))
-        else {
-            return;
-        };
-        if posted.completion.is_some() {
-            return;
-        }
-        posted.completion = Some(Completion {
-            status: done.status,
-            latency_ns: now_ns.saturating_sub(*at),
-        });
-        self.done += 1;
-        self.progress = Instant::now();
-        self.elapsed_ns = now_ns.saturating_sub(self.posted_at[0]);
-        if done.status == WcStatus::SUCCESS {
-            self.completed += 1;
-        } else {
-            self.failed = true;
-            let told = self
-                .first_failure
-                .is_some_and(|(_, s)| s != WcStatus::FLUSHED);
-            if !told && (self.first_failure.is_none() || done.status != WcStatus::FLUSHED) {
-                self.first_failure = Some((posted.n, done.status));
-            }
-        }
-    }
-}
-
-/// Waits a little longer each time nothing has happened.
-#[derive(Debug, Default)]
-struct Patience {
-    idle: u32,
-}
-
-impl Patience {
-    fn reset(&mut self) {
-        self.idle = 0;
-    }
-
-    fn wait(&mut self) {
-        self.idle = self.idle.saturating_add(1);
-        match self.idle {
-            ..200 => std::hint::spin_loop(),
-            200..400 => thread::yield_now(),
-            400..1000 => thread::sleep(Duration::from_micros(50)),
-            _ => thread::sleep(Duration::from_millis(1)),
-        }
-    }
-}
-
-/// A time as people say it.
-fn seconds(time: Duration) -> String {
-    if time.subsec_millis() == 0 {
-        format!("{} s", time.as_secs())
-    } else {
-        format!("{} ms", time.as_millis())
     }
 }
