@@ -4,6 +4,7 @@ use std::{
     net::IpAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use anyhow::{Context, bail};
@@ -88,7 +89,7 @@ pub struct FilterArgs {
 
     /// Operation: send, write, read, ack, atomic, flush, cnp, unknown
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
-    pub op: Vec<OpClass>,
+    pub op: Vec<String>,
 
     /// From or to this address
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
@@ -112,15 +113,18 @@ fn qp_number(text: &str) -> Result<QpNumber, String> {
 }
 
 impl FilterArgs {
-    pub fn filter(&self) -> Filter {
-        Filter {
+    pub fn filter(&self) -> anyhow::Result<Filter> {
+        let op = |word: &String| {
+            OpClass::from_str(word).map_err(|reason| anyhow::anyhow!("--op {word}: {reason}"))
+        };
+        Ok(Filter {
             qps: self.qp.clone(),
-            ops: self.op.clone(),
+            ops: self.op.iter().map(op).collect::<Result<_, _>>()?,
             hosts: self.host.clone(),
             psn: self.psn,
             nak: self.nak,
             cm: self.cm,
-        }
+        })
     }
 }
 

@@ -21,6 +21,7 @@ use roce_sniff::{
 };
 
 use super::{
+    Outcome,
     args::{FilterArgs, Format, InputArgs, OutputArgs},
     complain,
     output::Output,
@@ -51,8 +52,8 @@ pub struct PacketsArgs {
     hex: bool,
 }
 
-/// Runs the command; false when an input could not be read to its end.
-pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
+/// Runs the command.
+pub fn run(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     if args.output.format != Format::Table && (args.verbose || args.hex) {
         bail!("-v and -x go with --format table only");
     }
@@ -65,13 +66,13 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
         for error in &source.errors {
             complain(&error.to_string());
         }
-        return Ok(false);
+        return Ok(Outcome::Incomplete);
     }
     let mut output = Output::open(&args.output, &args.input.files)?;
     let names = args.input.names();
     let job = Job {
         options: args.input.options(),
-        filter: args.filter.filter(),
+        filter: args.filter.filter()?,
         observe: args.output.format == Format::Table,
     };
     let printer: Box<dyn PacketPrinter> = match args.output.format {
@@ -108,10 +109,11 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
         |batch, chunk| job.map(&*printer, batch, chunk),
         |chunk| fold.chunk(chunk, &mut output),
     );
+    let outcome = fold.outcome();
     match fold.written {
         // Whoever read our output has seen enough; what could not be read is
         // still worth telling.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(fold.complete),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(outcome),
         written => written?,
     }
     // Where a limit ended the reading, how far ahead a file had been read is
@@ -126,7 +128,7 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
         print_summary(&mut output, style, &fold.summary, &statistics, width)?;
     }
     output.flush()?;
-    Ok(fold.complete)
+    Ok(outcome)
 }
 
 /// What to do with each batch.
@@ -205,6 +207,14 @@ struct Fold {
 }
 
 impl Fold {
+    const fn outcome(&self) -> Outcome {
+        if self.complete {
+            Outcome::Done
+        } else {
+            Outcome::Incomplete
+        }
+    }
+
     fn chunk(
         &mut self,
         chunk: Result<&mut Chunk, SourceError>,
