@@ -19,12 +19,15 @@ pub struct Output {
 }
 
 impl Output {
-    pub fn open(args: &OutputArgs) -> anyhow::Result<Self> {
-        let terminal = args.output.is_none() && io::stdout().is_terminal();
+    /// Opens what the arguments say. Where standard output is taken for
+    /// something else, standard error stands in for it.
+    pub fn open(args: &OutputArgs, taken: bool) -> anyhow::Result<Self> {
+        let terminal = args.output.is_none() && !taken && io::stdout().is_terminal();
         let writer: Box<dyn Write + Send> = match &args.output {
             Some(path) => Box::new(
                 File::create(path).with_context(|| format!("{}: cannot write", path.display()))?,
             ),
+            None if taken => Box::new(io::stderr()),
             None => Box::new(io::stdout()),
         };
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

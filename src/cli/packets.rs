@@ -22,6 +22,7 @@ use roce_sniff::{
 use super::{
     args::{FilterArgs, Format, InputArgs, OutputArgs},
     complain,
+    live::LiveArgs,
     output::Output,
 };
 
@@ -30,6 +31,9 @@ use super::{
 pub struct PacketsArgs {
     #[command(flatten)]
     input: InputArgs,
+
+    #[command(flatten)]
+    live: LiveArgs,
 
     #[command(flatten)]
     filter: FilterArgs,
@@ -50,70 +54,150 @@ pub struct PacketsArgs {
     hex: bool,
 }
 
+impl PacketsArgs {
+    fn summarises(&self) -> bool {
+        self.output.format == Format::Table && !self.output.quiet
+    }
+}
+
 /// Runs the command; false when an input could not be read to its end.
 pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
     if args.output.format != Format::Table && (args.verbose || args.hex) {
         bail!("-v and -x go with --format table only; json and csv hold every field anyway");
     }
+    match &args.live.iface {
+        Some(iface) => capture(args, iface),
+        None => read(args),
+    }
+}
+
+/// Prints the packets of files.
+fn read(args: &PacketsArgs) -> anyhow::Result<bool> {
     let inputs = args.input.open()?;
-    let mut output = Output::open(&args.output)?;
-    let job = Job {
-        options: args.input.options(),
-        filter: args.filter.filter(),
-        observe: args.output.format == Format::Table,
-    };
+    let job = Job::new(args);
     let mut source = Peeked::new(inputs.source);
+    let widths = job.widths(source.peek(), args.limit);
+    let mut output = Output::open(&args.output, false)?;
+    let mut fold = Fold::new(args, inputs.complete);
+    print(
+        args,
+        &job,
+        inputs.names,
+        &widths,
+        &mut source,
+        &mut fold,
+        &mut output,
+    )?;
+    fold.written?;
+    end(args, &fold.summary, &source.statistics(), &mut output)?;
+    Ok(fold.complete)
+}
+
+/// Prints packets as they pass a network device.
+#[cfg(all(feature = "live", unix))]
+fn capture(args: &PacketsArgs, iface: &str) -> anyhow::Result<bool> {
+    let mut source = super::live::LiveCapture::open(&args.live, iface, args.input.port)?;
+    let job = Job::new(args);
+    let mut output = Output::open(&args.output, args.live.takes_stdout())?;
+    let mut fold = Fold::new(args, true);
+    if !args.output.quiet {
+        source.announce(args.input.port);
+    }
+    let widths = source.widths();
+    let names = vec![iface.to_owned()];
+    let printed = print(
+        args,
+        &job,
+        names,
+        &widths,
+        &mut source,
+        &mut fold,
+        &mut output,
+    );
+    // The recording is ended whatever became of the printing.
+    let statistics = source.finish();
+    printed?;
+    fold.written?;
+    let statistics = statistics?;
+    end(args, &fold.summary, &statistics, &mut output)?;
+    if !args.summarises() {
+        tell_dropped(&statistics);
+    }
+    Ok(fold.complete)
+}
+
+#[cfg(not(all(feature = "live", unix)))]
+fn capture(_: &PacketsArgs, _: &str) -> anyhow::Result<bool> {
+    bail!("this roce-sniff cannot capture: it was built without the feature `live`, for Unix only")
+}
+
+/// Where no summary is printed, lost packets are told on standard error.
+#[cfg(all(feature = "live", unix))]
+fn tell_dropped(statistics: &[InputStatistics]) {
+    for input in statistics {
+        if let Some(dropped) = input.dropped.filter(|dropped| *dropped > 0) {
+            complain(&format!(
+                "{}: {dropped} frames dropped by the kernel",
+                input.name
+            ));
+        }
+    }
+}
+
+/// Prints the packets of a source.
+fn print<S: PacketSource>(
+    args: &PacketsArgs,
+    job: &Job,
+    names: Vec<String>,
+    widths: &Widths,
+    source: &mut S,
+    fold: &mut Fold,
+    output: &mut Output,
+) -> io::Result<()> {
     let printer: Box<dyn PacketPrinter> = match args.output.format {
-        Format::Json => Box::new(JsonPackets {
-            inputs: inputs.names,
-        }),
-        Format::Csv => Box::new(CsvPackets {
-            inputs: inputs.names,
-        }),
+        Format::Json => Box::new(JsonPackets { inputs: names }),
+        Format::Csv => Box::new(CsvPackets { inputs: names }),
         Format::Table if args.verbose => Box::new(DetailPackets {
             style: output.style,
-            inputs: inputs.names,
+            inputs: names,
             frame: job.options.frame,
             bytes: args.hex,
         }),
         Format::Table => Box::new(TablePackets::new(
             output.style,
-            inputs.names.len(),
-            &job.widths(source.peek(), args.limit),
+            names.len(),
+            widths,
             output.width,
             args.hex,
         )),
     };
-
-    let mut header = Vec::new();
-    printer.header(&mut header);
-    output.write_all(&header)?;
-
-    let mut fold = Fold {
-        summary: Summary::default(),
-        left: args.limit.map(NonZeroU64::get),
-        complete: inputs.complete,
-        written: Ok(()),
-    };
+    if job.print {
+        let mut header = Vec::new();
+        printer.header(&mut header);
+        output.write_all(&header)?;
+        output.flush()?;
+    }
     pipeline::run(
-        &mut source,
+        source,
         args.input.threads(),
         |batch, chunk| job.map(&*printer, batch, chunk),
-        |chunk| fold.chunk(chunk, &mut output),
+        |chunk| fold.chunk(chunk, output),
     );
-    fold.written?;
-    if args.output.format == Format::Table && !args.output.quiet {
+    Ok(())
+}
+
+/// Prints the summary, where there is one.
+fn end(
+    args: &PacketsArgs,
+    summary: &Summary,
+    statistics: &[InputStatistics],
+    output: &mut Output,
+) -> io::Result<()> {
+    if args.summarises() {
         let (style, width) = (output.style, output.width);
-        print_summary(
-            &mut output,
-            style,
-            &fold.summary,
-            &source.statistics(),
-            width,
-        )?;
+        print_summary(output, style, summary, statistics, width)?;
     }
-    output.flush()?;
-    Ok(fold.complete)
+    output.flush()
 }
 
 /// What to do with each batch.
@@ -122,6 +206,8 @@ struct Job {
     filter: Filter,
     /// Whether counts for the summary are wanted.
     observe: bool,
+    /// Whether packets are shown at all.
+    print: bool,
 }
 
 /// Packets of a batch, formatted.
@@ -134,6 +220,15 @@ struct Chunk {
 }
 
 impl Job {
+    fn new(args: &PacketsArgs) -> Self {
+        Self {
+            options: args.input.options(),
+            filter: args.filter.filter(),
+            observe: args.output.format == Format::Table,
+            print: !args.live.takes_stdout() || args.output.output.is_some(),
+        }
+    }
+
     fn map(&self, printer: &dyn PacketPrinter, batch: &Batch, chunk: &mut Chunk) {
         chunk.text.clear();
         chunk.ends.clear();
@@ -141,7 +236,9 @@ impl Job {
         for raw in batch.packets() {
             let observed = match decode(&raw, &self.options) {
                 Ok(packet) if self.filter.is_empty() || self.filter.matches(&packet) => {
-                    printer.packet(&raw, &packet, &mut chunk.text);
+                    if self.print {
+                        printer.packet(&raw, &packet, &mut chunk.text);
+                    }
                     chunk.ends.push(chunk.text.len());
                     if !self.observe {
                         continue;
@@ -192,6 +289,15 @@ struct Fold {
 }
 
 impl Fold {
+    fn new(args: &PacketsArgs, complete: bool) -> Self {
+        Self {
+            summary: Summary::default(),
+            left: args.limit.map(NonZeroU64::get),
+            complete,
+            written: Ok(()),
+        }
+    }
+
     fn chunk(
         &mut self,
         chunk: Result<&mut Chunk, SourceError>,
