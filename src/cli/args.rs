@@ -5,10 +5,12 @@ use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
     str::FromStr,
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use jiff::SignedDuration;
 use roce_sniff::{
     Options,
     filter::{Filter, OpClass, PsnRange, parse_number},
@@ -42,7 +44,7 @@ impl InputArgs {
     /// The files as one source; each is opened when its turn comes.
     pub fn source(&self, batch_bytes: usize) -> anyhow::Result<Box<dyn PacketSource>> {
         if self.files.is_empty() {
-            bail!("no capture named: give FILE…, or - for standard input (see --help)");
+            bail!("no capture named: give FILE…, - for standard input, or --iface IF (see --help)");
         }
         let stdin = |file: &&PathBuf| file.as_path() == Path::new("-");
         if self.files.iter().filter(stdin).count() > 1 {
@@ -128,6 +130,17 @@ impl FilterArgs {
     }
 }
 
+/// A time on the command line, as `10s`, `500ms` or `1m 30s`; a bare number is
+/// seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let time: Option<SignedDuration> = match text.trim().parse::<u32>() {
+        Ok(seconds) => Some(SignedDuration::from_secs(seconds.into())),
+        Err(_) => text.trim().parse().ok(),
+    };
+    time.and_then(|time| Duration::try_from(time).ok())
+        .ok_or_else(|| "not a time such as 10s, 500ms or 2m".into())
+}
+
 /// How the result is written.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
@@ -175,4 +188,23 @@ pub enum When {
     Always,
     /// Never
     Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let ms = |text| duration(text).map(|time| time.as_millis());
+        assert_eq!(ms("10s"), Ok(10_000));
+        assert_eq!(ms("500ms"), Ok(500));
+        assert_eq!(ms("1m 30s"), Ok(90_000));
+        assert_eq!(ms("2 hours"), Ok(7_200_000));
+        assert_eq!(ms("7"), Ok(7_000));
+        assert_eq!(ms("0s"), Ok(0));
+        for bad in ["", "ten", "-1s", "10 apples", "-5"] {
+            assert!(ms(bad).is_err(), "{bad}");
+        }
+    }
 }

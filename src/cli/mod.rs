@@ -1,6 +1,7 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
+mod live;
 mod output;
 mod packets;
 

@@ -24,6 +24,7 @@ use super::{
     Outcome,
     args::{FilterArgs, Format, InputArgs, OutputArgs},
     complain,
+    live::LiveArgs,
     output::Output,
 };
 
@@ -32,6 +33,9 @@ use super::{
 pub struct PacketsArgs {
     #[command(flatten)]
     input: InputArgs,
+
+    #[command(flatten)]
+    live: LiveArgs,
 
     #[command(flatten)]
     filter: FilterArgs,
@@ -52,11 +56,25 @@ pub struct PacketsArgs {
     hex: bool,
 }
 
+impl PacketsArgs {
+    fn summarises(&self) -> bool {
+        self.output.format == Format::Table && !self.output.quiet
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     if args.output.format != Format::Table && (args.verbose || args.hex) {
         bail!("-v and -x go with --format table only");
     }
+    match &args.live.iface {
+        Some(iface) => capture(args, iface),
+        None => read(args),
+    }
+}
+
+/// Prints the packets of files.
+fn read(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     // A packet of a hundred bytes becomes kilobytes of text field by field.
     let detailed = args.verbose || args.hex;
     let batch_bytes = BATCH_BYTES >> if detailed { 5 } else { 0 };
@@ -68,47 +86,19 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<Outcome> {
         }
         return Ok(Outcome::Incomplete);
     }
-    let mut output = Output::open(&args.output, &args.input.files)?;
-    let names = args.input.names();
-    let job = Job {
-        options: args.input.options(),
-        filter: args.filter.filter()?,
-        observe: args.output.format == Format::Table,
-    };
-    let printer: Box<dyn PacketPrinter> = match args.output.format {
-        Format::Json => Box::new(JsonPackets { inputs: names }),
-        Format::Csv => Box::new(CsvPackets { inputs: names }),
-        Format::Table if args.verbose => Box::new(DetailPackets {
-            style: output.style,
-            inputs: names,
-            frame: job.options.frame,
-            bytes: args.hex,
-        }),
-        Format::Table => Box::new(TablePackets::new(
-            output.style,
-            names.len(),
-            &job.widths(source.peek(), args.limit),
-            output.width,
-            args.hex,
-        )),
-    };
-
-    let mut header = Vec::new();
-    printer.header(&mut header);
-    output.write_all(&header)?;
-
-    let mut fold = Fold {
-        summary: Summary::default(),
-        left: args.limit.map(NonZeroU64::get),
-        complete: true,
-        written: Ok(()),
-    };
-    pipeline::run(
+    let job = Job::new(args)?;
+    let widths = job.widths(source.peek(), args.limit);
+    let mut output = Output::open(&args.output, &args.input.files, false)?;
+    let mut fold = Fold::new(args);
+    print(
+        args,
+        &job,
+        args.input.names(),
+        &widths,
         &mut source,
-        args.input.threads(),
-        |batch, chunk| job.map(&*printer, batch, chunk),
-        |chunk| fold.chunk(chunk, &mut output),
-    );
+        &mut fold,
+        &mut output,
+    )?;
     let outcome = fold.outcome();
     match fold.written {
         // Whoever read our output has seen enough; what could not be read is
@@ -123,12 +113,116 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     } else {
         source.statistics()
     };
-    if args.output.format == Format::Table && !args.output.quiet {
-        let (style, width) = (output.style, output.width);
-        print_summary(&mut output, style, &fold.summary, &statistics, width)?;
-    }
-    output.flush()?;
+    end(args, &fold.summary, &statistics, &mut output)?;
     Ok(outcome)
+}
+
+/// Prints packets as they pass a network device.
+#[cfg(all(feature = "live", unix))]
+fn capture(args: &PacketsArgs, iface: &str) -> anyhow::Result<Outcome> {
+    let mut source = super::live::LiveCapture::open(&args.live, iface, args.input.port)?;
+    let job = Job::new(args)?;
+    let mut output = Output::open(&args.output, &[], args.live.takes_stdout())?;
+    let mut fold = Fold::new(args);
+    if !args.output.quiet {
+        source.announce(args.input.port);
+    }
+    let widths = source.widths();
+    let names = vec![iface.to_owned()];
+    let printed = print(
+        args,
+        &job,
+        names,
+        &widths,
+        &mut source,
+        &mut fold,
+        &mut output,
+    );
+    // The recording is ended whatever became of the printing.
+    let statistics = source.finish();
+    printed?;
+    let outcome = fold.outcome();
+    fold.written?;
+    let statistics = statistics?;
+    end(args, &fold.summary, &statistics, &mut output)?;
+    if !args.summarises() {
+        tell_dropped(&statistics);
+    }
+    Ok(outcome)
+}
+
+#[cfg(not(all(feature = "live", unix)))]
+fn capture(_: &PacketsArgs, _: &str) -> anyhow::Result<Outcome> {
+    bail!("this roce-sniff cannot capture: it was built without the feature `live`, for Unix only")
+}
+
+/// Where no summary is printed, lost packets are told on standard error.
+#[cfg(all(feature = "live", unix))]
+fn tell_dropped(statistics: &[InputStatistics]) {
+    for input in statistics {
+        if let Some(dropped) = input.dropped.filter(|dropped| *dropped > 0) {
+            complain(&format!(
+                "{}: {dropped} frames dropped by the kernel",
+                input.name
+            ));
+        }
+    }
+}
+
+/// Prints the packets of a source.
+fn print<S: PacketSource>(
+    args: &PacketsArgs,
+    job: &Job,
+    names: Vec<String>,
+    widths: &Widths,
+    source: &mut S,
+    fold: &mut Fold,
+    output: &mut Output,
+) -> io::Result<()> {
+    let printer: Box<dyn PacketPrinter> = match args.output.format {
+        Format::Json => Box::new(JsonPackets { inputs: names }),
+        Format::Csv => Box::new(CsvPackets { inputs: names }),
+        Format::Table if args.verbose => Box::new(DetailPackets {
+            style: output.style,
+            inputs: names,
+            frame: job.options.frame,
+            bytes: args.hex,
+        }),
+        Format::Table => Box::new(TablePackets::new(
+            output.style,
+            names.len(),
+            widths,
+            output.width,
+            args.hex,
+        )),
+    };
+    if job.print {
+        let mut header = Vec::new();
+        printer.header(&mut header);
+        output.write_all(&header)?;
+        output.flush()?;
+    }
+    pipeline::run(
+        source,
+        args.input.threads(),
+        |batch, chunk| job.map(&*printer, batch, chunk),
+        |chunk| fold.chunk(chunk, output),
+    );
+    Ok(())
+}
+
+/// Prints the summary, where there is one.
+fn end(
+    args: &PacketsArgs,
+    summary: &Summary,
+    statistics: &[InputStatistics],
+    output: &mut Output,
+) -> io::Result<()> {
+    if args.summarises() {
+        let (style, width) = (output.style, output.width);
+        print_summary(output, style, summary, statistics, width)?;
+    }
+    output.flush()
 }
 
 /// What to do with each batch.
@@ -137,6 +231,8 @@ struct Job {
     filter: Filter,
     /// Whether counts for the summary are wanted.
     observe: bool,
+    /// Whether packets are shown at all.
+    print: bool,
 }
 
 /// Packets of a batch, formatted.
@@ -149,6 +245,15 @@ struct Chunk {
 }
 
 impl Job {
+    fn new(args: &PacketsArgs) -> anyhow::Result<Self> {
+        Ok(Self {
+            options: args.input.options(),
+            filter: args.filter.filter()?,
+            observe: args.output.format == Format::Table,
+            print: !args.live.takes_stdout() || args.output.output.is_some(),
+        })
+    }
+
     fn map(&self, printer: &dyn PacketPrinter, batch: &Batch, chunk: &mut Chunk) {
         chunk.text.clear();
         chunk.ends.clear();
@@ -156,7 +261,9 @@ impl Job {
         for raw in batch.packets() {
             let observed = match decode(&raw, &self.options) {
                 Ok(packet) if self.filter.is_empty() || self.filter.matches(&packet) => {
-                    printer.packet(&raw, &packet, &mut chunk.text);
+                    if self.print {
+                        printer.packet(&raw, &packet, &mut chunk.text);
+                    }
                     chunk.ends.push(chunk.text.len());
                     if !self.observe {
                         continue;
@@ -212,6 +319,15 @@ impl Fold {
             Outcome::Done
         } else {
             Outcome::Incomplete
+        }
+    }
+
+    fn new(args: &PacketsArgs) -> Self {
+        Self {
+            summary: Summary::default(),
+            left: args.limit.map(NonZeroU64::get),
+            complete: true,
+            written: Ok(()),
         }
     }
 
