@@ -89,7 +89,9 @@ pub struct FilterArgs {
     #[arg(long, value_name = "QPN", value_delimiter = ',', value_parser = qp_number)]
     pub qp: Vec<QpNumber>,
 
-    /// Operation: send, write, read, ack, atomic, flush, cnp, unknown
+    /// Operation: send, write, read, ack, atomic, flush, cnp, unknown; with
+    /// --write the one to drive: write, write-imm, send, read, fetch-add,
+    /// cmp-swap
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub op: Vec<String>,
 
@@ -105,7 +107,8 @@ pub struct FilterArgs {
     #[arg(long)]
     pub nak: bool,
 
-    /// Connection management messages only
+    /// Connection management messages only; with --write connect through the
+    /// RDMA connection manager
     #[arg(long)]
     pub cm: bool,
 }

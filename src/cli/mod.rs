@@ -1,9 +1,13 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
+#[cfg(all(feature = "live", unix))]
+mod interrupt;
 mod live;
 mod output;
 mod packets;
+#[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+mod write;
 
 use std::process::ExitCode;
 
@@ -44,6 +48,10 @@ struct Cli {
 
     #[command(flatten)]
     packets: packets::PacketsArgs,
+
+    #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+    #[command(flatten)]
+    write: write::WriteArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -57,6 +65,8 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
+        #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+        None if cli.write.write => write::run(&cli.write, &cli.packets),
         None => packets::run(&cli.packets),
     };
     match result {

@@ -32,20 +32,20 @@ use super::{
 #[derive(Debug, Args)]
 pub struct PacketsArgs {
     #[command(flatten)]
-    input: InputArgs,
+    pub input: InputArgs,
 
     #[command(flatten)]
-    live: LiveArgs,
+    pub live: LiveArgs,
 
     #[command(flatten)]
-    filter: FilterArgs,
+    pub filter: FilterArgs,
 
     /// Stop after this many packets
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroU64>,
 
     #[command(flatten)]
-    output: OutputArgs,
+    pub output: OutputArgs,
 
     /// Every header field by field, with bit layout and offsets
     #[arg(short, long)]

@@ -1,7 +1,12 @@
 //! `--iface IF --write`: a writer drives RDMA operations while a listener
 //! watches the netdev; the two are held against each other.
 
-use std::{io::Write as _, net::Ipv6Addr, time::Duration};
+use std::{
+    io::Write as _,
+    net::Ipv6Addr,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -24,9 +29,10 @@ use roce_sniff::{
 
 use super::{
     Outcome,
-    args::{Format, OutputArgs},
-    live::{duration, stop_on_interrupt},
+    args::{Format, duration},
+    interrupt,
     output::Output,
+    packets::PacketsArgs,
 };
 
 /// Arguments of a write run.
@@ -34,7 +40,9 @@ use super::{
 #[command(next_help_heading = "Write run (--write; needs --iface)")]
 pub struct WriteArgs {
     /// Drive RDMA operations and tell what of them crossed the netdev
-    #[arg(long, requires = "iface")]
+    #[arg(long, requires = "iface", conflicts_with_all = [
+        "limit", "verbose", "hex", "qp", "host", "psn", "nak", "bpf", "duration", "promisc",
+    ])]
     pub write: bool,
 
     /// RDMA device; by default the one on the netdev
@@ -46,7 +54,12 @@ pub struct WriteArgs {
     peer_dev: Option<String>,
 
     /// Write to `roce-sniff responder` on another host
-    #[arg(long, value_name = "HOST[:PORT]", requires = "write", conflicts_with = "peer_dev")]
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        requires = "write",
+        conflicts_with = "peer_dev"
+    )]
     peer: Option<String>,
 
     /// Bytes of each operation (atomics: always 8)
@@ -108,30 +121,22 @@ fn verdict(text: &str) -> Result<Verdict, String> {
         Verdict::Failed,
         Verdict::Inconclusive,
     ];
-    all.into_iter().find(|verdict| verdict.word() == text).ok_or_else(|| {
-        let words: Vec<_> = all.iter().map(|verdict| verdict.word()).collect();
-        format!("not one of {}", words.join(", "))
-    })
-}
-
-/// Options of a write run that other runs have too.
-#[derive(Debug)]
-pub struct Shared<'a> {
-    /// Netdev to listen on.
-    pub iface: &'a str,
-    /// UDP destination port of RoCE.
-    pub port: u16,
-    /// Operations (`--count`).
-    pub count: Option<u64>,
-    /// The operation (`--op`).
-    pub op: &'a [String],
-    /// Whether to connect through the RDMA connection manager (`--cm`).
-    pub cm: bool,
+    all.into_iter()
+        .find(|verdict| verdict.word() == text)
+        .ok_or_else(|| {
+            let words: Vec<_> = all.iter().map(|verdict| verdict.word()).collect();
+            format!("not one of {}", words.join(", "))
+        })
 }
 
 /// Runs the writer and prints what became of its operations.
-pub fn run(args: &WriteArgs, shared: &Shared<'_>, output: &OutputArgs) -> anyhow::Result<Outcome> {
-    let iface = shared.iface;
+pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
+    let output = &packets.output;
+    let iface = packets
+        .live
+        .iface
+        .as_deref()
+        .context("--write needs --iface")?;
     if output.format == Format::Csv {
         bail!("--write prints a table or --format json");
     }
@@ -142,20 +147,17 @@ pub fn run(args: &WriteArgs, shared: &Shared<'_>, output: &OutputArgs) -> anyhow
             sysfs.netdevs().join(", ")
         );
     }
-    let stop = stop_on_interrupt()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    interrupt::sets(&stop)?;
     // Removed when the run ends, however it ends.
-    let _setup = if args.setup_rxe {
-        Some(SetupRxe::up(iface)?)
-    } else {
-        None
-    };
-    let run = Run::new(args, shared, &sysfs)?;
-    let mut out = Output::open(output, &[])?;
+    anyhow::ensure!(!args.setup_rxe, "not yet");
+    let run = Run::new(args, packets, iface, &sysfs)?;
+    let mut out = Output::open(output, &[], false)?;
     let table = output.format == Format::Table;
 
     // The listener first, and proven, so that its silence means something.
-    let listener = Listener::start(iface, shared.port, !args.no_control)?;
-    listener.prove(PROOF)?;
+    let mut listener = Listener::start(iface, packets.input.port, !args.no_control)?;
+    listener.prove(PROOF);
     let (ledger, before) = match Session::prepare(&run.plan) {
         Ok(mut session) => {
             if table {
@@ -204,8 +206,13 @@ struct Run {
 }
 
 impl Run {
-    fn new(args: &WriteArgs, shared: &Shared<'_>, sysfs: &Sysfs) -> anyhow::Result<Self> {
-        let (device, port) = find_device(args.dev.as_deref(), shared.iface, sysfs)?;
+    fn new(
+        args: &WriteArgs,
+        packets: &PacketsArgs,
+        iface: &str,
+        sysfs: &Sysfs,
+    ) -> anyhow::Result<Self> {
+        let (device, port) = find_device(args.dev.as_deref(), iface, sysfs)?;
         let wish = GidWish {
             index: args.gid_index,
             family: args.gid_family,
@@ -213,15 +220,19 @@ impl Run {
         let table = device.port(port).context("the port has vanished")?;
         // With --dev the device may well be on another netdev than the one
         // listened on.
-        let netdev = args.dev.is_none().then_some(shared.iface);
+        let netdev = args.dev.is_none().then_some(iface);
         let gid = choose_gid(table, netdev, wish).with_context(|| device.name.clone())?;
-        let (target, peer) = target(args, shared, &device.name, sysfs)?;
+        let (target, peer) = target(args, packets.filter.cm, &device.name, sysfs)?;
         let own = table.gids.iter().map(|gid| gid.gid).collect();
         let mut plan = Plan::new(&device.name, port, gid.index, gid.gid);
         plan.netdev = gid.netdev.clone().or_else(|| table.netdev.clone());
         plan.mtu = args.mtu;
-        plan.op = operation(shared.op)?;
-        plan.count = shared.count.map_or(Ok(10), u32::try_from).context("--count is too large")?;
+        plan.op = operation(&packets.filter.op)?;
+        plan.count = packets
+            .live
+            .count
+            .map_or(Ok(10), |count| u32::try_from(count.get()))
+            .context("--count is too large")?;
         plan.size = args.size;
         plan.depth = args.depth.max(1);
         plan.interval = args.interval;
@@ -233,7 +244,9 @@ impl Run {
             peer,
             own,
             decode: Options {
-                frame: FrameOptions { port: shared.port },
+                frame: FrameOptions {
+                    port: packets.input.port,
+                },
                 // What is matched is matched by its headers.
                 verify_icrc: false,
             },
@@ -283,6 +296,8 @@ impl Run {
                     sent: heard.control_sent,
                     seen: heard.control_seen,
                 }),
+                complete: heard.complete,
+                trouble: heard.trouble,
                 seen,
             }),
             tap: None,
@@ -317,7 +332,10 @@ fn find_device(name: Option<&str>, iface: &str, sysfs: &Sysfs) -> anyhow::Result
         let Some(device) = sysfs.device(name) else {
             let devices = sysfs.devices().unwrap_or_default();
             let names: Vec<_> = devices.iter().map(|d| d.name.as_str()).collect();
-            bail!("{name}: no such RDMA device; there are: {}", or_none(&names));
+            bail!(
+                "{name}: no such RDMA device; there are: {}",
+                or_none(&names)
+            );
         };
         let port = device.ports.first().map_or(1, |port| port.number);
         return Ok((device, port));
@@ -355,7 +373,7 @@ fn or_none(names: &[&str]) -> String {
 /// Where the operations go, and whose counters to read besides.
 fn target(
     args: &WriteArgs,
-    shared: &Shared<'_>,
+    cm: bool,
     writer: &str,
     sysfs: &Sysfs,
 ) -> anyhow::Result<(Target, Option<(String, u8)>)> {
@@ -381,7 +399,7 @@ fn target(
         return Ok((
             Target::Remote(Remote {
                 address: host.clone(),
-                cm: shared.cm,
+                cm,
             }),
             None,
         ));
