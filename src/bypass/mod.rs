@@ -52,6 +52,11 @@ pub struct Listening {
     pub kernel_dropped: u64,
     /// Control frames; `None` when there were to be none.
     pub control: Option<Control>,
+    /// Whether the control frame sent after the run was seen: everything
+    /// before it was heard. False where there was none.
+    pub complete: bool,
+    /// Why control frames could not be sent or the listener ended early.
+    pub trouble: Option<String>,
     /// What of the ledger it saw.
     pub seen: Seen,
 }

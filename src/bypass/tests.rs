@@ -118,6 +118,8 @@ fn evidence(ledger: Ledger, seen: Seen, sent: i64, received: i64) -> Evidence {
             packets: seen.packets(),
             kernel_dropped: 0,
             control: Some(Control { sent: 2, seen: 2 }),
+            complete: true,
+            trouble: None,
             seen,
         }),
         tap: None,
@@ -168,6 +170,10 @@ fn silence_without_proof_is_not_a_bypass() {
     let mut overrun = looped();
     listening(&mut overrun).kernel_dropped = 7;
     assert_eq!(judge(&overrun).verdict, Verdict::Inconclusive);
+
+    let mut ended_early = looped();
+    listening(&mut ended_early).complete = false;
+    assert_eq!(judge(&ended_early).verdict, Verdict::Inconclusive);
 
     let mut nobody = looped();
     nobody.listening = None;

@@ -248,8 +248,7 @@ fn repeats(listening: &Listening) -> String {
 fn tapped(evidence: &Evidence) -> Option<Judgement> {
     let tap = evidence.tap.as_ref()?;
     let need = evidence.ledger.need();
-    (tap.looped > 0 && tap.seen.requests >= u64::from(need.requests))
-        .then(|| bypass(evidence, true))
+    (tap.looped > 0 && tap.seen.requests >= u64::from(need.requests)).then(|| bypass(evidence))
 }
 
 /// A listener that was not proven says nothing by its silence.
@@ -296,10 +295,18 @@ fn deaf(evidence: &Evidence) -> Option<Judgement> {
         ),
         None => inconclusive(
             "without a control frame (--no-control) silence proves nothing.".into(),
-            &[
-                "run again without --no-control",
-                "or see them at the kernel tap: --tap",
-            ],
+            &["run again without --no-control"],
+        ),
+        Some(_) if !listening.complete => inconclusive(
+            format!(
+                "the control frame sent after them was not seen on {netdev}: what came before it may \
+                 not have been heard either{}.",
+                listening
+                    .trouble
+                    .as_ref()
+                    .map_or(String::new(), |trouble| format!(" ({trouble})"))
+            ),
+            &["run again"],
         ),
         Some(_) => None,
     }
@@ -337,10 +344,10 @@ fn bypassed(evidence: &Evidence) -> Option<Judgement> {
         let enough = |count: Option<i64>| count.is_none_or(|n| n > i64::from(need.requests));
         enough(counters.sent) && enough(counters.received)
     });
-    counted.then(|| bypass(evidence, false))
+    counted.then(|| bypass(evidence))
 }
 
-fn bypass(evidence: &Evidence, tapped: bool) -> Judgement {
+fn bypass(evidence: &Evidence) -> Judgement {
     let ledger = &evidence.ledger;
     let need = ledger.need();
     let device = device(ledger);
@@ -363,9 +370,6 @@ fn bypass(evidence: &Evidence, tapped: bool) -> Judgement {
         ),
     };
     let mut next = Vec::new();
-    if !tapped && evidence.tap.is_none() && evidence.driver != DriverKind::Hardware {
-        next.push("see them all the same: add --tap".into());
-    }
     next.push(LAB.into());
     if ledger
         .endpoint
@@ -414,7 +418,6 @@ fn unexplained(evidence: &Evidence) -> Judgement {
         ),
         &[
             "listen on the other netdevs: the route to the destination may lead through one of them (ip route get ADDRESS)",
-            "see what the driver receives: add --tap",
         ],
     )
 }

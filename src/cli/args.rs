@@ -4,10 +4,13 @@ use std::{
     net::IpAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use jiff::SignedDuration;
 use roce_sniff::{
     Options,
     filter::{Filter, OpClass, PsnRange, parse_number},
@@ -41,7 +44,7 @@ impl InputArgs {
     /// The files as one source; each is opened when its turn comes.
     pub fn source(&self, batch_bytes: usize) -> anyhow::Result<Box<dyn PacketSource>> {
         if self.files.is_empty() {
-            bail!("no capture named: give FILE…, or - for standard input (see --help)");
+            bail!("no capture named: give FILE…, - for standard input, or --iface IF (see --help)");
         }
         let stdin = |file: &&PathBuf| file.as_path() == Path::new("-");
         if self.files.iter().filter(stdin).count() > 1 {
@@ -86,9 +89,11 @@ pub struct FilterArgs {
     #[arg(long, value_name = "QPN", value_delimiter = ',', value_parser = qp_number)]
     pub qp: Vec<QpNumber>,
 
-    /// Operation: send, write, read, ack, atomic, flush, cnp, unknown
+    /// Operation: send, write, read, ack, atomic, flush, cnp, unknown; with
+    /// --write the one to drive: write, write-imm, send, read, fetch-add,
+    /// cmp-swap
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
-    pub op: Vec<OpClass>,
+    pub op: Vec<String>,
 
     /// From or to this address
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
@@ -102,7 +107,8 @@ pub struct FilterArgs {
     #[arg(long)]
     pub nak: bool,
 
-    /// Connection management messages only
+    /// Connection management messages only; with --write connect through the
+    /// RDMA connection manager
     #[arg(long)]
     pub cm: bool,
 }
@@ -112,16 +118,30 @@ fn qp_number(text: &str) -> Result<QpNumber, String> {
 }
 
 impl FilterArgs {
-    pub fn filter(&self) -> Filter {
-        Filter {
+    pub fn filter(&self) -> anyhow::Result<Filter> {
+        let op = |word: &String| {
+            OpClass::from_str(word).map_err(|reason| anyhow::anyhow!("--op {word}: {reason}"))
+        };
+        Ok(Filter {
             qps: self.qp.clone(),
-            ops: self.op.clone(),
+            ops: self.op.iter().map(op).collect::<Result<_, _>>()?,
             hosts: self.host.clone(),
             psn: self.psn,
             nak: self.nak,
             cm: self.cm,
-        }
+        })
     }
+}
+
+/// A time on the command line, as `10s`, `500ms` or `1m 30s`; a bare number is
+/// seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let time: Option<SignedDuration> = match text.trim().parse::<u32>() {
+        Ok(seconds) => Some(SignedDuration::from_secs(seconds.into())),
+        Err(_) => text.trim().parse().ok(),
+    };
+    time.and_then(|time| Duration::try_from(time).ok())
+        .ok_or_else(|| "not a time such as 10s, 500ms or 2m".into())
 }
 
 /// How the result is written.
@@ -171,4 +191,23 @@ pub enum When {
     Always,
     /// Never
     Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let ms = |text| duration(text).map(|time| time.as_millis());
+        assert_eq!(ms("10s"), Ok(10_000));
+        assert_eq!(ms("500ms"), Ok(500));
+        assert_eq!(ms("1m 30s"), Ok(90_000));
+        assert_eq!(ms("2 hours"), Ok(7_200_000));
+        assert_eq!(ms("7"), Ok(7_000));
+        assert_eq!(ms("0s"), Ok(0));
+        for bad in ["", "ten", "-1s", "10 apples", "-5"] {
+            assert!(ms(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -1,8 +1,13 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
+#[cfg(all(feature = "live", unix))]
+mod interrupt;
+mod live;
 mod output;
 mod packets;
+#[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+mod write;
 
 use std::process::ExitCode;
 
@@ -10,6 +15,20 @@ use clap::{Parser, Subcommand};
 
 /// Exit status for bad usage and unreadable input; clap uses the same.
 const UNUSABLE: u8 = 2;
+/// Exit status for a verdict that the user asked to fail on.
+const NOT_AS_EXPECTED: u8 = 1;
+
+/// How a command that could do its work ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// All done.
+    Done,
+    /// An input could not be read to its end; that was reported where it
+    /// happened.
+    Incomplete,
+    /// The verdict is one that the user asked to fail on.
+    NotAsExpected,
+}
 
 /// Tells what RDMA over Converged Ethernet really did.
 ///
@@ -29,6 +48,10 @@ struct Cli {
 
     #[command(flatten)]
     packets: packets::PacketsArgs,
+
+    #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+    #[command(flatten)]
+    write: write::WriteArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -42,12 +65,14 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
+        #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+        None if cli.write.write => write::run(&cli.write, &cli.packets),
         None => packets::run(&cli.packets),
     };
     match result {
-        Ok(true) => ExitCode::SUCCESS,
-        // What went wrong was reported where it happened.
-        Ok(false) => ExitCode::from(UNUSABLE),
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Incomplete) => ExitCode::from(UNUSABLE),
+        Ok(Outcome::NotAsExpected) => ExitCode::from(NOT_AS_EXPECTED),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{error:#}"));

@@ -22,13 +22,14 @@ pub struct Output {
 
 impl Output {
     /// Opens the output; a file that is one of `inputs` is refused before it
-    /// is overwritten.
-    pub fn open(args: &OutputArgs, inputs: &[PathBuf]) -> anyhow::Result<Self> {
+    /// is overwritten. Where standard output is taken for something else,
+    /// standard error stands in for it.
+    pub fn open(args: &OutputArgs, inputs: &[PathBuf], taken: bool) -> anyhow::Result<Self> {
         let path = args
             .output
             .as_deref()
             .filter(|path| *path != Path::new("-"));
-        let terminal = path.is_none() && io::stdout().is_terminal();
+        let terminal = path.is_none() && !taken && io::stdout().is_terminal();
         let (writer, name): (Box<dyn Write + Send>, _) = match path {
             Some(path) => {
                 if let Some(input) = inputs.iter().find(|input| same_file(input, path)) {
@@ -42,6 +43,7 @@ impl Output {
                     .with_context(|| format!("{}: cannot write", path.display()))?;
                 (Box::new(file), path.display().to_string())
             }
+            None if taken => (Box::new(io::stderr()), "standard error".into()),
             None => (Box::new(io::stdout()), "standard output".into()),
         };
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

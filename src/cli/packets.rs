@@ -21,8 +21,10 @@ use roce_sniff::{
 };
 
 use super::{
+    Outcome,
     args::{FilterArgs, Format, InputArgs, OutputArgs},
     complain,
+    live::LiveArgs,
     output::Output,
 };
 
@@ -30,17 +32,20 @@ use super::{
 #[derive(Debug, Args)]
 pub struct PacketsArgs {
     #[command(flatten)]
-    input: InputArgs,
+    pub input: InputArgs,
 
     #[command(flatten)]
-    filter: FilterArgs,
+    pub live: LiveArgs,
+
+    #[command(flatten)]
+    pub filter: FilterArgs,
 
     /// Stop after this many packets
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroU64>,
 
     #[command(flatten)]
-    output: OutputArgs,
+    pub output: OutputArgs,
 
     /// Every header field by field, with bit layout and offsets
     #[arg(short, long)]
@@ -51,11 +56,25 @@ pub struct PacketsArgs {
     hex: bool,
 }
 
-/// Runs the command; false when an input could not be read to its end.
-pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
+impl PacketsArgs {
+    fn summarises(&self) -> bool {
+        self.output.format == Format::Table && !self.output.quiet
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     if args.output.format != Format::Table && (args.verbose || args.hex) {
         bail!("-v and -x go with --format table only");
     }
+    match &args.live.iface {
+        Some(iface) => capture(args, iface),
+        None => read(args),
+    }
+}
+
+/// Prints the packets of files.
+fn read(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     // A packet of a hundred bytes becomes kilobytes of text field by field.
     let detailed = args.verbose || args.hex;
     let batch_bytes = BATCH_BYTES >> if detailed { 5 } else { 0 };
@@ -65,15 +84,101 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
         for error in &source.errors {
             complain(&error.to_string());
         }
-        return Ok(false);
+        return Ok(Outcome::Incomplete);
     }
-    let mut output = Output::open(&args.output, &args.input.files)?;
-    let names = args.input.names();
-    let job = Job {
-        options: args.input.options(),
-        filter: args.filter.filter(),
-        observe: args.output.format == Format::Table,
+    let job = Job::new(args)?;
+    let widths = job.widths(source.peek(), args.limit);
+    let mut output = Output::open(&args.output, &args.input.files, false)?;
+    let mut fold = Fold::new(args);
+    print(
+        args,
+        &job,
+        args.input.names(),
+        &widths,
+        &mut source,
+        &mut fold,
+        &mut output,
+    )?;
+    let outcome = fold.outcome();
+    match fold.written {
+        // Whoever read our output has seen enough; what could not be read is
+        // still worth telling.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(outcome),
+        written => written?,
+    }
+    // Where a limit ended the reading, how far ahead a file had been read is
+    // no business of the user's.
+    let statistics = if fold.left == Some(0) {
+        Vec::new()
+    } else {
+        source.statistics()
     };
+    end(args, &fold.summary, &statistics, &mut output)?;
+    Ok(outcome)
+}
+
+/// Prints packets as they pass a network device.
+#[cfg(all(feature = "live", unix))]
+fn capture(args: &PacketsArgs, iface: &str) -> anyhow::Result<Outcome> {
+    let mut source = super::live::LiveCapture::open(&args.live, iface, args.input.port)?;
+    let job = Job::new(args)?;
+    let mut output = Output::open(&args.output, &[], args.live.takes_stdout())?;
+    let mut fold = Fold::new(args);
+    if !args.output.quiet {
+        source.announce(args.input.port);
+    }
+    let widths = source.widths();
+    let names = vec![iface.to_owned()];
+    let printed = print(
+        args,
+        &job,
+        names,
+        &widths,
+        &mut source,
+        &mut fold,
+        &mut output,
+    );
+    // The recording is ended whatever became of the printing.
+    let statistics = source.finish();
+    printed?;
+    let outcome = fold.outcome();
+    fold.written?;
+    let statistics = statistics?;
+    end(args, &fold.summary, &statistics, &mut output)?;
+    if !args.summarises() {
+        tell_dropped(&statistics);
+    }
+    Ok(outcome)
+}
+
+#[cfg(not(all(feature = "live", unix)))]
+fn capture(_: &PacketsArgs, _: &str) -> anyhow::Result<Outcome> {
+    bail!("this roce-sniff cannot capture: it was built without the feature `live`, for Unix only")
+}
+
+/// Where no summary is printed, lost packets are told on standard error.
+#[cfg(all(feature = "live", unix))]
+fn tell_dropped(statistics: &[InputStatistics]) {
+    for input in statistics {
+        if let Some(dropped) = input.dropped.filter(|dropped| *dropped > 0) {
+            complain(&format!(
+                "{}: {dropped} frames dropped by the kernel",
+                input.name
+            ));
+        }
+    }
+}
+
+/// Prints the packets of a source.
+fn print<S: PacketSource>(
+    args: &PacketsArgs,
+    job: &Job,
+    names: Vec<String>,
+    widths: &Widths,
+    source: &mut S,
+    fold: &mut Fold,
+    output: &mut Output,
+) -> io::Result<()> {
     let printer: Box<dyn PacketPrinter> = match args.output.format {
         Format::Json => Box::new(JsonPackets { inputs: names }),
         Format::Csv => Box::new(CsvPackets { inputs: names }),
@@ -86,47 +191,38 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
         Format::Table => Box::new(TablePackets::new(
             output.style,
             names.len(),
-            &job.widths(source.peek(), args.limit),
+            widths,
             output.width,
             args.hex,
         )),
     };
-
-    let mut header = Vec::new();
-    printer.header(&mut header);
-    output.write_all(&header)?;
-
-    let mut fold = Fold {
-        summary: Summary::default(),
-        left: args.limit.map(NonZeroU64::get),
-        complete: true,
-        written: Ok(()),
-    };
+    if job.print {
+        let mut header = Vec::new();
+        printer.header(&mut header);
+        output.write_all(&header)?;
+        output.flush()?;
+    }
     pipeline::run(
-        &mut source,
+        source,
         args.input.threads(),
         |batch, chunk| job.map(&*printer, batch, chunk),
-        |chunk| fold.chunk(chunk, &mut output),
+        |chunk| fold.chunk(chunk, output),
     );
-    match fold.written {
-        // Whoever read our output has seen enough; what could not be read is
-        // still worth telling.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(fold.complete),
-        written => written?,
-    }
-    // Where a limit ended the reading, how far ahead a file had been read is
-    // no business of the user's.
-    let statistics = if fold.left == Some(0) {
-        Vec::new()
-    } else {
-        source.statistics()
-    };
-    if args.output.format == Format::Table && !args.output.quiet {
+    Ok(())
+}
+
+/// Prints the summary, where there is one.
+fn end(
+    args: &PacketsArgs,
+    summary: &Summary,
+    statistics: &[InputStatistics],
+    output: &mut Output,
+) -> io::Result<()> {
+    if args.summarises() {
         let (style, width) = (output.style, output.width);
-        print_summary(&mut output, style, &fold.summary, &statistics, width)?;
+        print_summary(output, style, summary, statistics, width)?;
     }
-    output.flush()?;
-    Ok(fold.complete)
+    output.flush()
 }
 
 /// What to do with each batch.
@@ -135,6 +231,8 @@ struct Job {
     filter: Filter,
     /// Whether counts for the summary are wanted.
     observe: bool,
+    /// Whether packets are shown at all.
+    print: bool,
 }
 
 /// Packets of a batch, formatted.
@@ -147,6 +245,15 @@ struct Chunk {
 }
 
 impl Job {
+    fn new(args: &PacketsArgs) -> anyhow::Result<Self> {
+        Ok(Self {
+            options: args.input.options(),
+            filter: args.filter.filter()?,
+            observe: args.output.format == Format::Table,
+            print: !args.live.takes_stdout() || args.output.output.is_some(),
+        })
+    }
+
     fn map(&self, printer: &dyn PacketPrinter, batch: &Batch, chunk: &mut Chunk) {
         chunk.text.clear();
         chunk.ends.clear();
@@ -154,7 +261,9 @@ impl Job {
         for raw in batch.packets() {
             let observed = match decode(&raw, &self.options) {
                 Ok(packet) if self.filter.is_empty() || self.filter.matches(&packet) => {
-                    printer.packet(&raw, &packet, &mut chunk.text);
+                    if self.print {
+                        printer.packet(&raw, &packet, &mut chunk.text);
+                    }
                     chunk.ends.push(chunk.text.len());
                     if !self.observe {
                         continue;
@@ -205,6 +314,23 @@ struct Fold {
 }
 
 impl Fold {
+    const fn outcome(&self) -> Outcome {
+        if self.complete {
+            Outcome::Done
+        } else {
+            Outcome::Incomplete
+        }
+    }
+
+    fn new(args: &PacketsArgs) -> Self {
+        Self {
+            summary: Summary::default(),
+            left: args.limit.map(NonZeroU64::get),
+            complete: true,
+            written: Ok(()),
+        }
+    }
+
     fn chunk(
         &mut self,
         chunk: Result<&mut Chunk, SourceError>,

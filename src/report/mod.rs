@@ -1,4 +1,5 @@
-//! Printers: tables for people, JSON lines and CSV for programs.
+//! Printers: tables for people, JSON lines and CSV for programs, pcapng for
+//! other analysers.
 //!
 //! Packet printers append to a byte buffer, so that several batches can be
 //! formatted at once and written in order; nothing is allocated a packet once
@@ -8,6 +9,8 @@ mod csv;
 mod detail;
 mod hex;
 mod json;
+mod pcapng;
+mod record;
 mod style;
 mod summary;
 mod table;
@@ -18,6 +21,8 @@ pub use csv::CsvPackets;
 pub use detail::DetailPackets;
 pub use hex::dump as hex_dump;
 pub use json::JsonPackets;
+pub use pcapng::{Counted, Interface, PcapngWriter};
+pub use record::{Recorded, Recorder};
 pub use style::Style;
 pub use summary::print as print_summary;
 pub use table::{TablePackets, Widths};

@@ -9,7 +9,7 @@ use super::{
     text::{grouped, plural, seconds},
 };
 use crate::{
-    source::InputStatistics,
+    source::{InputStatistics, LiveCounters},
     track::{FlowCount, FlowKey, IcrcState, Summary},
 };
 
@@ -49,6 +49,11 @@ pub fn print(
     let skipped = skipped(summary);
     if !skipped.is_empty() {
         line(&mut text, "Skipped", &skipped);
+    }
+    for input in inputs {
+        if let Some(live) = &input.live {
+            line(&mut text, "Capture", &captured(&input.name, live));
+        }
     }
     for note in notes(summary, &flow_list, inputs) {
         line(&mut text, "Note", &note);
@@ -202,6 +207,24 @@ fn skipped(summary: &Summary) -> String {
     line
 }
 
+/// What the kernel counted of a live capture.
+fn captured(name: &str, live: &LiveCounters) -> String {
+    let mut line = format!(
+        "{name}: {}, {} dropped by the kernel",
+        plural(
+            live.received,
+            "frame passed the capture filter",
+            "frames passed the capture filter"
+        ),
+        grouped(live.dropped)
+    );
+    if live.if_dropped > 0 {
+        let count = grouped(live.if_dropped);
+        line.extend([", ", &count, " of any kind dropped by the device"]);
+    }
+    line
+}
+
 fn notes(
     summary: &Summary,
     flows: &[(FlowKey, FlowCount)],
@@ -240,7 +263,16 @@ fn notes(
         "packets of flows beyond the number that is kept",
     );
     for input in inputs {
-        if let Some(dropped) = input.dropped.filter(|dropped| *dropped > 0) {
+        let Some(dropped) = input.dropped.filter(|dropped| *dropped > 0) else {
+            continue;
+        };
+        if input.live.is_some() {
+            notes.push(format!(
+                "{}: packets are missing: a larger --buffer, a smaller --snaplen or a narrower \
+                 --bpf loses fewer",
+                input.name
+            ));
+        } else {
             notes.push(format!(
                 "{}: the capturing program dropped {}",
                 input.name,

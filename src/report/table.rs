@@ -54,6 +54,18 @@ pub struct Widths {
 }
 
 impl Widths {
+    /// Widths for packets that are yet to come, in a table that counts times
+    /// from `start_ns`.
+    #[must_use]
+    pub fn expected(address: usize, operation: usize, start_ns: i64) -> Self {
+        Self {
+            source: address,
+            destination: address,
+            operation,
+            start_ns: Some(start_ns),
+        }
+    }
+
     /// The first time given is the one that the table counts from.
     pub fn begin(&mut self, ts_ns: i64) {
         self.start_ns.get_or_insert(ts_ns);

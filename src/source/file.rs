@@ -324,6 +324,7 @@ impl PacketSource for FileSource {
                 Format::Pcap(_) => None,
                 Format::PcapNg(ng) => ng.dropped(),
             },
+            live: None,
         }]
     }
 }

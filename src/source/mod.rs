@@ -5,15 +5,31 @@
 //! to a worker thread and be used again without allocating.
 
 mod compress;
+#[cfg(all(feature = "live", unix))]
+mod control;
 mod file;
+#[cfg(all(feature = "live", unix))]
+mod listener;
+#[cfg(all(feature = "live", unix))]
+mod live;
 mod merge;
+#[cfg(all(feature = "live", unix))]
+mod netdev;
 mod pcap;
 mod pcapng;
 
 use std::fmt;
 
+#[cfg(all(feature = "live", unix))]
+pub use control::{ControlFrame, Nonce, recognise};
 pub use file::{BATCH_BYTES, FileSource, InputFile, open};
+#[cfg(all(feature = "live", unix))]
+pub use listener::{Heard, Injector, Listener, OwnedPacket, Proof};
+#[cfg(all(feature = "live", unix))]
+pub use live::{LiveOptions, LiveSource, Stop};
 pub use merge::{Chain, Merge};
+#[cfg(all(feature = "live", unix))]
+pub use netdev::{Netdev, netdev, netdevs};
 
 /// Link-layer type of a packet, by its number in the registry of the pcap
 /// formats (LINKTYPE_ values).
@@ -176,6 +192,20 @@ impl Batch {
         self.bytes.extend_from_slice(packet.data);
     }
 
+    /// Appends a copy of a packet of the batch's own input, in the order of
+    /// its frames.
+    #[cfg(all(feature = "live", unix))]
+    fn append(&mut self, ts_ns: i64, len: u32, link: LinkType, data: &[u8]) {
+        self.records.push(Record {
+            ts_ns,
+            offset: self.bytes.len() as u32,
+            caplen: data.len() as u32,
+            len,
+            link,
+        });
+        self.bytes.extend_from_slice(data);
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.records.clear();
@@ -230,6 +260,21 @@ pub struct InputStatistics {
     /// Packets that the capturing program reported as dropped, summed over
     /// interfaces; `None` when it reported nothing.
     pub dropped: Option<u64>,
+    /// What the kernel counted, where the input is a network device.
+    pub live: Option<LiveCounters>,
+}
+
+/// What the kernel counted since a live capture began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LiveCounters {
+    /// Frames that passed the capture filter, those dropped afterwards
+    /// included.
+    pub received: u64,
+    /// Of these, dropped because the buffer was full.
+    pub dropped: u64,
+    /// Dropped by the network device or its driver before any filter, whatever
+    /// they were.
+    pub if_dropped: u64,
 }
 
 /// An input that could not be read to its end.
@@ -279,6 +324,54 @@ pub enum SourceError {
         /// Says so when the offset is one of decompressed bytes.
         stream: &'static str,
         /// What is wrong.
+        reason: String,
+    },
+    /// No network device has this name.
+    #[error("no network device {name}{hint}; there are: {there}")]
+    NoSuchDevice {
+        /// The name.
+        name: String,
+        /// Empty, or what the name stands for instead.
+        hint: &'static str,
+        /// Names of the devices there are.
+        there: String,
+    },
+    /// The system does not let this user capture.
+    #[error(
+        "{name}: capturing needs CAP_NET_RAW: run with sudo, or once: \
+         sudo setcap cap_net_raw+ep {program}"
+    )]
+    NotPermitted {
+        /// Name of the network device.
+        name: String,
+        /// Path of the running program.
+        program: String,
+    },
+    /// The network device is down, or went down.
+    #[error("{name} {is} down: sudo ip link set {name} up")]
+    Down {
+        /// Name of the network device.
+        name: String,
+        /// Whether it was so from the start: `is` or `went`.
+        is: &'static str,
+    },
+    /// A capture filter does not compile.
+    #[error("{name}: capture filter '{expression}': {reason}")]
+    CaptureFilter {
+        /// Name of the network device; what an expression means depends on its
+        /// link type.
+        name: String,
+        /// The expression.
+        expression: String,
+        /// What libpcap said.
+        reason: String,
+    },
+    /// Live capture failed in another way.
+    #[error("{name}: cannot capture: {reason}")]
+    Capture {
+        /// Name of the network device.
+        name: String,
+        /// What libpcap said.
         reason: String,
     },
 }

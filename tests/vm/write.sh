@@ -39,7 +39,10 @@ tc filter add dev veth1 ingress matchall action gact pass random determ drop 10
 run loss 120 "${write[@]}" --peer-dev rxe1 --count 100 --size 4096 --depth 8
 tc qdisc del dev veth1 ingress
 
-# Nothing that rxe1 answers arrives, and then nothing that rxe0 sends.
+# Nothing that rxe1 answers arrives, and then nothing that rxe0 sends. The queue pairs shall get as far as
+# sending, so addresses are not asked for.
+ip neigh replace 10.0.0.2 lladdr 02:00:00:00:00:02 dev veth0 nud permanent
+ip neigh replace 10.0.0.1 lladdr 02:00:00:00:00:01 dev veth1 nud permanent
 tc qdisc add dev veth1 root netem loss 100%
 run silence 60 "${write[@]}" --peer-dev rxe1
 tc qdisc del dev veth1 root

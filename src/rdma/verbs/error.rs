@@ -84,6 +84,15 @@ impl Step {
     }
 }
 
+impl Step {
+    /// Whether it is one that connects the queue pair: the device was fine,
+    /// and what it was told to do was not.
+    #[must_use]
+    pub const fn connects(self) -> bool {
+        matches!(self, Self::ToInit | Self::ToRtr | Self::ToRts)
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.words())

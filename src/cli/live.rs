@@ -1,0 +1,256 @@
+//! `--iface`: the same commands on packets as they pass a network device.
+
+use std::{num::NonZeroU64, path::PathBuf, time::Duration};
+
+use clap::{Args, builder::RangedU64ValueParser};
+
+use super::args::duration;
+
+/// Where and how to capture.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Live capture")]
+pub struct LiveArgs {
+    /// Capture from this network device rather than read files; `any` is all
+    #[arg(short, long, value_name = "IF", conflicts_with_all = ["files", "merge"])]
+    pub iface: Option<String>,
+
+    /// Capture only what also matches this filter, as `host 10.0.0.1`
+    /// (pcap-filter(7)); it holds for frames with and without VLAN tags, unless
+    /// it says `vlan` itself
+    #[arg(long, value_name = "EXPR", requires = "iface")]
+    pub bpf: Option<String>,
+
+    /// Capture for this long, as 10s or 500ms
+    #[arg(long, value_name = "TIME", value_parser = some_time, requires = "iface")]
+    pub duration: Option<Duration>,
+
+    /// Capture this many frames; with --write post this many operations (10)
+    #[arg(long, value_name = "N", requires = "iface")]
+    pub count: Option<NonZeroU64>,
+
+    /// Write every captured frame to a pcapng file, whatever is shown; `-` is
+    /// standard output, where nothing else is then printed
+    #[arg(short = 'w', long, value_name = "FILE", requires = "iface")]
+    pub save: Option<PathBuf>,
+
+    /// Take frames to other hosts too, as on a mirror port
+    #[arg(long, requires = "iface")]
+    pub promisc: bool,
+
+    /// Bytes to keep of a frame
+    #[arg(long, value_name = "BYTES", default_value_t = 9216, requires = "iface",
+        value_parser = RangedU64ValueParser::<u32>::new().range(1..=262_144))]
+    pub snaplen: u32,
+
+    /// Size of the kernel's buffer in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64, requires = "iface",
+        value_parser = RangedU64ValueParser::<u32>::new().range(1..=2047))]
+    pub buffer: u32,
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("no time at all".into()),
+        time => Ok(time),
+    }
+}
+
+impl LiveArgs {
+    /// Whether standard output carries the recording.
+    pub fn takes_stdout(&self) -> bool {
+        self.save
+            .as_ref()
+            .is_some_and(|path| path.as_os_str() == "-")
+    }
+}
+
+#[cfg(all(feature = "live", unix))]
+pub use capture::LiveCapture;
+
+#[cfg(all(feature = "live", unix))]
+mod capture {
+    use std::{
+        fs::File,
+        io::{self, Write},
+        net::IpAddr,
+        time::{Duration, SystemTime, UNIX_EPOCH},
+    };
+
+    use super::{
+        super::{complain, interrupt},
+        LiveArgs,
+    };
+    use anyhow::Context;
+    use roce_sniff::{
+        report::{Counted, Interface, Recorder, Widths},
+        source::{
+            Batch, InputStatistics, LiveOptions, LiveSource, PacketSource, SourceError, Stop,
+            netdev,
+        },
+    };
+
+    /// Places for the longest IPv4 address.
+    const ADDRESS: usize = 15;
+    /// Places for the longest operation that is common.
+    const OPERATION: usize = "RC RDMA READ Response Middle".len();
+
+    /// A live capture, and the recording of it if there is one.
+    pub struct LiveCapture {
+        source: LiveSource,
+        stop: Stop,
+        recording: Option<Recording>,
+    }
+
+    struct Recording {
+        recorder: Recorder,
+        file: String,
+        /// Whether the user was told that the file is slow.
+        told: bool,
+        failed: Option<io::Error>,
+    }
+
+    impl LiveCapture {
+        /// Begins to capture. The first SIGINT or SIGTERM ends the capture, a
+        /// second one the program.
+        pub fn open(args: &LiveArgs, iface: &str, port: u16) -> anyhow::Result<Self> {
+            let options = LiveOptions {
+                bpf: args.bpf.clone(),
+                promisc: args.promisc,
+                snaplen: args.snaplen,
+                buffer: args.buffer << 20,
+                duration: args.duration,
+                count: args.count.map(u64::from),
+                ..LiveOptions::new(iface, port)
+            };
+            let stop = Stop::default();
+            interrupt::sets(&stop.flag())?;
+            let source = LiveSource::open(&options, stop.clone())?;
+            // Only now, so that a capture that cannot begin spares an old file.
+            let recording = match &args.save {
+                Some(_) => Some(Recording::start(args, &source)?),
+                None => None,
+            };
+            Ok(Self {
+                source,
+                stop,
+                recording,
+            })
+        }
+
+        /// One line for people who wait for packets.
+        pub fn announce(&self, port: u16) {
+            complain(&format!(
+                "listening on {} for UDP port {port} and RoCEv1; Ctrl-C ends",
+                self.source.name()
+            ));
+        }
+
+        /// Widths for the addresses that the device's own suggest.
+        pub fn widths(&self) -> Widths {
+            let device = netdev(self.source.name()).ok().flatten();
+            let own = device.map_or_else(Vec::new, |device| device.addresses);
+            // Every device has a link-local address, also one that only
+            // mirrors what others send.
+            let longest = if own.iter().any(IpAddr::is_ipv4) {
+                None
+            } else {
+                let global =
+                    |a: &&IpAddr| matches!(a, IpAddr::V6(v6) if !v6.is_unicast_link_local());
+                own.iter().filter(global).map(|a| a.to_string().len()).max()
+            };
+            let address = longest.map_or(ADDRESS, |longest| longest.max(ADDRESS));
+            Widths::expected(address, OPERATION, self.source.started_ns())
+        }
+
+        /// Ends the recording; returns what was counted.
+        pub fn finish(self) -> anyhow::Result<Vec<InputStatistics>> {
+            let statistics = self.source.statistics();
+            let Some(recording) = self.recording else {
+                return Ok(statistics);
+            };
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let counted: Vec<_> = statistics
+                .iter()
+                .map(|input| Counted {
+                    start_ns: self.source.started_ns(),
+                    end_ns: now.as_ref().map_or(0, |now| now.as_nanos() as i64),
+                    counters: input.live.unwrap_or_default(),
+                    delivered: input.packets,
+                })
+                .collect();
+            let result = match recording.failed {
+                Some(error) => Err(error),
+                None => recording.recorder.finish(&counted),
+            };
+            let recorded = result.with_context(|| format!("{}: cannot write", recording.file))?;
+            if recorded.stalled >= Duration::from_millis(100) {
+                complain(&format!(
+                    "{}: slower than the capture, which waited {:.1} s for it",
+                    recording.file,
+                    recorded.stalled.as_secs_f64()
+                ));
+            }
+            Ok(statistics)
+        }
+    }
+
+    impl Recording {
+        fn start(args: &LiveArgs, source: &LiveSource) -> anyhow::Result<Self> {
+            let path = args.save.as_deref().unwrap_or("-".as_ref());
+            let (file, out): (String, Box<dyn Write + Send>) = if args.takes_stdout() {
+                ("standard output".into(), Box::new(io::stdout()))
+            } else {
+                let file = path.display().to_string();
+                let out = File::create(path).with_context(|| format!("{file}: cannot write"))?;
+                (file, Box::new(out))
+            };
+            let interface = Interface {
+                name: source.name().into(),
+                link: source.link(),
+                snaplen: source.snaplen(),
+                filter: Some(source.filter().into()),
+            };
+            let recorder = Recorder::start(out, &[interface])
+                .with_context(|| format!("{file}: cannot write"))?;
+            Ok(Self {
+                recorder,
+                file,
+                told: false,
+                failed: None,
+            })
+        }
+
+        /// Takes a copy of a batch, for as long as it takes; false when the
+        /// file can no longer be written.
+        fn take(&mut self, batch: &Batch) -> bool {
+            while self.failed.is_none() {
+                match self.recorder.record(batch, Duration::from_secs(1)) {
+                    Ok(true) => return true,
+                    Ok(false) if self.told => {}
+                    Ok(false) => {
+                        self.told = true;
+                        complain(&format!("{}: the capture waits for it", self.file));
+                    }
+                    Err(error) => self.failed = Some(error),
+                }
+            }
+            false
+        }
+    }
+
+    impl PacketSource for LiveCapture {
+        fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+            let more = self.source.next_batch(batch)?;
+            if let Some(recording) = &mut self.recording
+                && !recording.take(batch)
+            {
+                self.stop.set();
+            }
+            Ok(more)
+        }
+
+        fn statistics(&self) -> Vec<InputStatistics> {
+            self.source.statistics()
+        }
+    }
+}
