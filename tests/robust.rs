@@ -48,6 +48,7 @@ fn raw(data: &[u8], len: usize, link: LinkType) -> RawPacket<'_> {
         ts_ns: -1,
         len: len as u32,
         link,
+        path: None,
         data,
     }
 }

@@ -243,6 +243,7 @@ mod tests {
             ts_ns,
             len,
             link: [LinkType::ETHERNET, LinkType::RAW][usize::from(input)],
+            path: None,
             data,
         }
     }
