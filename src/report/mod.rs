@@ -16,6 +16,7 @@ mod summary;
 mod table;
 mod text;
 mod write;
+mod write_document;
 
 pub use csv::CsvPackets;
 pub use detail::DetailPackets;
@@ -26,7 +27,8 @@ pub use record::{Recorded, Recorder};
 pub use style::Style;
 pub use summary::print as print_summary;
 pub use table::{TablePackets, Widths};
-pub use write::{WriteDocument, print_write, print_write_plan};
+pub use write::{print_write, print_write_plan};
+pub use write_document::WriteDocument;
 
 use crate::{source::RawPacket, wire::Packet};
 
