@@ -1,6 +1,8 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
+#[cfg(target_os = "linux")]
+mod lab;
 mod output;
 mod packets;
 
@@ -35,6 +37,10 @@ struct Cli {
 enum Command {
     /// Print every RoCE packet, then a summary
     Packets(packets::PacketsArgs),
+
+    /// Set up two Soft-RoCE devices on this machine whose packets can be seen
+    #[cfg(target_os = "linux")]
+    Lab(lab::LabArgs),
 }
 
 /// Runs the command line.
@@ -42,6 +48,8 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
+        #[cfg(target_os = "linux")]
+        Some(Command::Lab(args)) => lab::run(&args),
         None => packets::run(&cli.packets),
     };
     match result {

@@ -5,5 +5,6 @@
 //! feature `verbs` and is the only place that does.
 
 pub mod ledger;
+pub mod mtu;
 #[cfg(target_os = "linux")]
 pub mod sysfs;

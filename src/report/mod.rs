@@ -8,6 +8,8 @@ mod csv;
 mod detail;
 mod hex;
 mod json;
+#[cfg(target_os = "linux")]
+mod lab;
 mod style;
 mod summary;
 mod table;
@@ -17,6 +19,8 @@ pub use csv::CsvPackets;
 pub use detail::DetailPackets;
 pub use hex::dump as hex_dump;
 pub use json::JsonPackets;
+#[cfg(target_os = "linux")]
+pub use lab::{print_down, print_status, print_up};
 pub use style::Style;
 pub use summary::print as print_summary;
 pub use table::{TablePackets, Widths};
