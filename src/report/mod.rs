@@ -9,6 +9,8 @@ mod csv;
 mod detail;
 mod hex;
 mod json;
+#[cfg(target_os = "linux")]
+mod lab;
 mod pcapng;
 mod record;
 mod style;
@@ -22,6 +24,8 @@ pub use csv::CsvPackets;
 pub use detail::DetailPackets;
 pub use hex::dump as hex_dump;
 pub use json::JsonPackets;
+#[cfg(target_os = "linux")]
+pub use lab::{print_down, print_status, print_up};
 pub use pcapng::{Counted, Interface, PcapngWriter};
 pub use record::{Recorded, Recorder};
 pub use style::Style;
