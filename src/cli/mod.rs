@@ -1,8 +1,10 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
-#[cfg(all(feature = "live", unix))]
+#[cfg(unix)]
 mod interrupt;
+#[cfg(target_os = "linux")]
+mod lab;
 mod live;
 mod output;
 mod packets;
@@ -62,6 +64,10 @@ struct Cli {
 enum Command {
     /// Print every RoCE packet, then a summary
     Packets(packets::PacketsArgs),
+
+    /// Set up two Soft-RoCE devices on this machine whose packets can be seen
+    #[cfg(target_os = "linux")]
+    Lab(lab::LabArgs),
 }
 
 /// Runs the command line.
@@ -71,6 +77,8 @@ pub fn main() -> ExitCode {
         Some(Command::Packets(args)) => packets::run(&args),
         #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
         None if cli.write.write => write::run(&cli.write, &cli.packets),
+        #[cfg(target_os = "linux")]
+        Some(Command::Lab(args)) => lab::run(&args),
         None => packets::run(&cli.packets),
     };
     match result {

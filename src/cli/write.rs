@@ -19,6 +19,8 @@ use roce_sniff::{
     },
     decode,
     frame::FrameOptions,
+    host::Host,
+    lab::SetupRxe,
     rdma::{
         ledger::{Ledger, Op},
         sysfs::{Counters, Device, Family, GidWish, Sysfs, choose_gid},
@@ -155,7 +157,11 @@ pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
     let stop = Arc::new(AtomicBool::new(false));
     interrupt::sets(&stop)?;
     // Removed when the run ends, however it ends.
-    anyhow::ensure!(!args.setup_rxe, "not yet");
+    let _setup = if args.setup_rxe {
+        Some(SetupRxe::new(Host::default(), iface)?)
+    } else {
+        None
+    };
     let run = Run::new(args, packets, iface, &sysfs)?;
     let mut out = Output::open(output, &[], false)?;
     let table = output.format == Format::Table;
