@@ -8,6 +8,7 @@ mod lab;
 mod live;
 mod output;
 mod packets;
+mod tap;
 #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
 mod write;
 

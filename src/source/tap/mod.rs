@@ -12,6 +12,7 @@
 //! descriptor, and the kernel takes it away with that, however the process
 //! ends.
 
+mod beside;
 mod clock;
 mod listener;
 mod record;
@@ -33,6 +34,7 @@ use nix::{
     sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit},
 };
 
+pub use beside::Beside;
 pub use listener::{TapHeard, TapListener};
 pub use trouble::TapError;
 
@@ -367,6 +369,31 @@ impl TapSource {
         let _ = poll(&mut fd, PollTimeout::from(left));
     }
 
+    /// The next packets, for which it may `wait`; false at the end.
+    fn next(&mut self, batch: &mut Batch, wait: bool) -> bool {
+        batch.clear();
+        let due = self.deadline.is_some_and(|d| d <= Instant::now());
+        if self.ending.is_none() && (due || self.stop.is_set()) {
+            self.detach();
+        }
+        if self.left == Some(0) {
+            self.detach();
+            return false;
+        }
+        self.take(batch);
+        if !batch.is_empty() {
+            return true;
+        }
+        match self.ending {
+            Some(since) if self.drained(since) => return false,
+            Some(_) => std::thread::sleep(Duration::from_millis(1)),
+            None if wait => self.wait(),
+            None => return true,
+        }
+        self.take(batch);
+        true
+    }
+
     /// Whether everything that was put into the ring has been taken out.
     fn drained(&self, since: Instant) -> bool {
         let submitted: u64 = self.counters().iter().map(TapCounters::submitted).sum();
@@ -407,26 +434,7 @@ fn unlimit_memory() {
 
 impl PacketSource for TapSource {
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
-        batch.clear();
-        let due = self.deadline.is_some_and(|d| d <= Instant::now());
-        if self.ending.is_none() && (due || self.stop.is_set()) {
-            self.detach();
-        }
-        if self.left == Some(0) {
-            self.detach();
-            return Ok(false);
-        }
-        self.take(batch);
-        if !batch.is_empty() {
-            return Ok(true);
-        }
-        match self.ending {
-            Some(since) if self.drained(since) => return Ok(false),
-            Some(_) => std::thread::sleep(Duration::from_millis(1)),
-            None => self.wait(),
-        }
-        self.take(batch);
-        Ok(true)
+        Ok(self.next(batch, true))
     }
 
     fn statistics(&self) -> Vec<InputStatistics> {
