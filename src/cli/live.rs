@@ -326,8 +326,7 @@ mod capture {
     }
 
     #[cfg(not(all(feature = "tap", target_os = "linux")))]
-    const NO_TAP: &str = "this roce-sniff has no kernel tap: it was built without the feature \
-                          `tap`, for Linux only";
+    use super::super::tap::NO_TAP;
 
     #[cfg(not(all(feature = "tap", target_os = "linux")))]
     fn open_tap(_: &LiveArgs, _: &TapArgs, _: &Stop) -> anyhow::Result<Opened> {

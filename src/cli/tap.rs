@@ -39,6 +39,15 @@ pub struct TapArgs {
     pub tap_buffer: u32,
 }
 
+/// Why there is no tap.
+#[cfg(not(all(feature = "tap", target_os = "linux")))]
+#[cfg_attr(
+    not(feature = "live"),
+    allow(dead_code, reason = "then nothing is live")
+)]
+pub const NO_TAP: &str = "this roce-sniff has no kernel tap: it was built without the feature `tap`, \
+                          for Linux only";
+
 #[cfg(all(feature = "tap", target_os = "linux"))]
 mod options {
     use anyhow::bail;
@@ -47,7 +56,7 @@ mod options {
         source::tap::{TapDevice, TapOptions},
     };
 
-    use super::TapArgs;
+    use super::{QpNumber, TapArgs};
 
     impl TapArgs {
         /// What to tap on this machine.
@@ -107,8 +116,6 @@ mod options {
             Ok(options)
         }
     }
-
-    use super::QpNumber;
 
     /// Netdevs that the device's GIDs are of, its own first.
     fn ifindexes(device: &Device, sysfs: &Sysfs) -> Vec<u32> {

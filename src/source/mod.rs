@@ -19,6 +19,8 @@ mod pcap;
 mod pcapng;
 #[cfg(all(feature = "tap", target_os = "linux"))]
 pub mod tap;
+#[cfg(all(feature = "live", unix))]
+mod tapped;
 
 use std::fmt;
 
@@ -32,6 +34,8 @@ pub use live::{LiveOptions, LiveSource, Stop};
 pub use merge::{Chain, Merge};
 #[cfg(all(feature = "live", unix))]
 pub use netdev::{Netdev, netdev, netdevs};
+#[cfg(all(feature = "live", unix))]
+pub use tapped::{TapCounters, TapHeard};
 
 /// Link-layer type of a packet, by its number in the registry of the pcap
 /// formats (LINKTYPE_ values).

@@ -5,35 +5,13 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::{TapCounters, TapError, TapOptions, TapSource};
-use crate::source::{Batch, OwnedPacket, PacketPath, PacketSource, Stop};
+use super::{TapError, TapOptions, TapSource};
+use crate::source::{Batch, OwnedPacket, PacketPath, PacketSource, Stop, TapHeard};
 
 /// Bytes of packets kept; later ones are counted.
 const KEPT_BYTES: usize = 256 << 20;
 
-/// What the tap saw.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TapHeard {
-    /// Names of the inputs, by number.
-    pub names: Vec<String>,
-    /// Packets, as many as there was room for.
-    pub packets: Vec<OwnedPacket>,
-    /// Packets that were not kept: as good as lost.
-    pub not_kept: u64,
-    /// Of all packets, those that never touched a netdev.
-    pub looped: u64,
-    /// What the program counted, by input.
-    pub counters: Vec<TapCounters>,
-}
-
 impl TapHeard {
-    /// Packets lost because the ring was full, or that were not kept.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        let in_kernel: u64 = self.counters.iter().map(|counters| counters.lost).sum();
-        in_kernel + self.not_kept
-    }
-
     fn hear(&mut self, batch: &Batch, kept: &mut usize) {
         for packet in batch.packets() {
             self.looped += u64::from(packet.path == Some(PacketPath::Looped));

@@ -35,7 +35,7 @@ use nix::{
 };
 
 pub use beside::Beside;
-pub use listener::{TapHeard, TapListener};
+pub use listener::TapListener;
 pub use trouble::TapError;
 
 use self::{
@@ -45,6 +45,7 @@ use self::{
 };
 use super::{
     Batch, InputStatistics, LinkType, LiveCounters, PacketSource, RawPacket, SourceError, Stop,
+    TapCounters,
 };
 
 /// The compiled program, at an address fit for its tables; `None` where the
@@ -141,37 +142,6 @@ fn page_size() -> i64 {
         .ok()
         .flatten()
         .unwrap_or(1 << 12)
-}
-
-/// What the program counted of one input.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TapCounters {
-    /// Packets that passed the probe.
-    pub seen: u64,
-    /// Of these, left out by the options.
-    pub filtered: u64,
-    /// Of these, lost because the ring was full.
-    pub lost: u64,
-    /// Of these, without a link-layer header: never on a netdev.
-    pub looped: u64,
-}
-
-impl TapCounters {
-    /// Packets that were put into the ring.
-    #[must_use]
-    pub const fn submitted(&self) -> u64 {
-        self.seen
-            .saturating_sub(self.filtered)
-            .saturating_sub(self.lost)
-    }
-
-    fn add(&mut self, counts: [u64; 4]) {
-        let [seen, filtered, lost, looped] = counts;
-        self.seen += seen;
-        self.filtered += filtered;
-        self.lost += lost;
-        self.looped += looped;
-    }
 }
 
 /// Whether packets can be tapped here.
