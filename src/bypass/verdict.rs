@@ -387,11 +387,12 @@ fn bypass(evidence: &Evidence) -> Judgement {
         ),
     };
     let why = match &evidence.tap {
-        Some(tap) if tap.looped > 0 => format!(
-            "{why} The kernel tap saw {} of them come round, and {} over a netdev.",
-            tap.looped,
-            tap.seen.packets().saturating_sub(tap.looped)
-        ),
+        Some(tap) if tap.looped > 0 => {
+            format!(
+                "{why} The kernel tap saw {} of them come round.",
+                tap.looped
+            )
+        }
         _ => why,
     };
     let mut next: Vec<String> = Vec::new();

@@ -48,7 +48,7 @@ sleep 0.3
 stop two
 sleep 0.1
 keep two-after counters rxe0 rxe1
-keep two-tshark timeout 60 tshark -r "$out/two.pcapng" -T fields -e frame.interface_name -e pkt_comment -e frame.comment \
+keep two-tshark timeout 150 tshark -r "$out/two.pcapng" -T fields -e frame.interface_name -e pkt_comment -e frame.comment \
   -e infiniband.bth.opcode
 keep two-capinfos timeout 60 capinfos -M "$out/two.pcapng"
 

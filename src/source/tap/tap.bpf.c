@@ -112,8 +112,9 @@ static __always_inline int record_##SIZE(const struct packet *p, __u64 wake) \
 	struct record *r = bpf_ringbuf_reserve(&ring, sizeof(*r) + SIZE, 0); \
 	if (!r) \
 		return -1; \
-	__u32 take = p->take; \
-	/* Keeps the compiler from forgetting the bound before the call. */ \
+	/* The verifier follows bounds of whole registers, and the compiler must \
+	   not know that this one has been checked already. */ \
+	__u64 take = p->take; \
 	asm volatile("" : "+r"(take)); \
 	if (take > SIZE) \
 		take = SIZE; \

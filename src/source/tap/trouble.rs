@@ -193,7 +193,7 @@ fn not_permitted() -> TapError {
 pub(super) fn explain_load(error: &(dyn std::error::Error + 'static), bytes: u32) -> TapError {
     match cause(error) {
         // A user namespace grants capabilities that the kernel does not honour.
-        Some(libc::EPERM | libc::EACCES) => not_permitted(),
+        Some(libc::EPERM) => not_permitted(),
         Some(libc::ENOMEM | libc::E2BIG) => TapError::NoMemory { bytes },
         _ => TapError::Refused {
             step: "loaded",
@@ -239,10 +239,14 @@ fn words(error: &(dyn std::error::Error + 'static)) -> String {
     let mut next = Some(error);
     while let Some(error) = next {
         let text = error.to_string();
-        let line = text.lines().next().unwrap_or_default().trim();
-        if !line.is_empty() {
-            words.push(line.to_owned());
-        }
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        words.extend(lines.next().map(str::to_owned));
+        // What the verifier objects to is its last word but for statistics.
+        let objection = lines.filter(|line| {
+            let statistics = ["processed ", "stack depth", "verification time"];
+            !statistics.iter().any(|word| line.starts_with(word))
+        });
+        words.extend(objection.last().map(str::to_owned));
         next = error.source();
     }
     words.join(": ")
