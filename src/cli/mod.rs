@@ -1,6 +1,8 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
+#[cfg(all(feature = "tap", target_os = "linux"))]
+mod extcap;
 #[cfg(unix)]
 mod interrupt;
 #[cfg(target_os = "linux")]
@@ -69,6 +71,10 @@ enum Command {
     /// Set up two Soft-RoCE devices on this machine whose packets can be seen
     #[cfg(target_os = "linux")]
     Lab(lab::LabArgs),
+
+    /// The kernel tap as a capture interface of Wireshark
+    #[cfg(all(feature = "tap", target_os = "linux"))]
+    Extcap(extcap::ExtcapArgs),
 }
 
 /// Runs the command line.
@@ -80,6 +86,8 @@ pub fn main() -> ExitCode {
         None if cli.write.write => write::run(&cli.write, &cli.packets),
         #[cfg(target_os = "linux")]
         Some(Command::Lab(args)) => lab::run(&args),
+        #[cfg(all(feature = "tap", target_os = "linux"))]
+        Some(Command::Extcap(args)) => extcap::run(&args),
         None => packets::run(&cli.packets),
     };
     match result {

@@ -7,6 +7,7 @@
 
 mod csv;
 mod detail;
+mod extcap;
 mod hex;
 mod json;
 #[cfg(target_os = "linux")]
@@ -22,6 +23,7 @@ mod write_document;
 
 pub use csv::CsvPackets;
 pub use detail::DetailPackets;
+pub use extcap::{Dlt, ExtcapOption, print_dlt, print_interfaces, print_options};
 pub use hex::dump as hex_dump;
 pub use json::JsonPackets;
 #[cfg(target_os = "linux")]
