@@ -39,16 +39,16 @@ pub struct ExtcapArgs {
     // The rest is Wireshark's to say.
     #[arg(long, hide = true)]
     extcap_interfaces: bool,
-    #[arg(long, hide = true, num_args = 0..=1)]
-    extcap_version: Option<Option<String>>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "")]
+    extcap_version: Option<String>,
     #[arg(long, hide = true)]
     extcap_interface: Option<String>,
     #[arg(long, hide = true)]
     extcap_dlts: bool,
     #[arg(long, hide = true)]
     extcap_config: bool,
-    #[arg(long, hide = true, num_args = 0..=1)]
-    extcap_reload_option: Option<Option<String>>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "")]
+    extcap_reload_option: Option<String>,
     #[arg(long, hide = true)]
     extcap_cleanup_postkill: bool,
     #[arg(long, hide = true)]
