@@ -1,11 +1,16 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
-#[cfg(all(feature = "live", unix))]
+#[cfg(any(
+    all(feature = "live", unix),
+    all(feature = "verbs", target_os = "linux")
+))]
 mod interrupt;
 mod live;
 mod output;
 mod packets;
+#[cfg(all(feature = "verbs", target_os = "linux"))]
+mod responder;
 #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
 mod write;
 
@@ -58,6 +63,10 @@ struct Cli {
 enum Command {
     /// Print every RoCE packet, then a summary
     Packets(packets::PacketsArgs),
+
+    /// Lend memory to `--write --peer` on other hosts
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    Responder(responder::ResponderArgs),
 }
 
 /// Runs the command line.
@@ -65,6 +74,8 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
+        #[cfg(all(feature = "verbs", target_os = "linux"))]
+        Some(Command::Responder(args)) => responder::run(&args),
         #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
         None if cli.write.write => write::run(&cli.write, &cli.packets),
         None => packets::run(&cli.packets),

@@ -82,9 +82,7 @@ impl Step {
             Self::CmListen => "listening (RDMA-CM)",
         }
     }
-}
 
-impl Step {
     /// Whether it is one that connects the queue pair: the device was fine,
     /// and what it was told to do was not.
     #[must_use]
@@ -326,7 +324,7 @@ const CAUSES: &[Cause] = &[
     // destination an IPv4 one. A program that ignores this error posts into
     // the void and waits for ever.
     Cause {
-        steps: &[Step::ToRtr],
+        steps: &[Step::ToRtr, Step::CmResolve],
         errno: libc::EINVAL,
         when: Facts::families_differ,
         text: "source GID {index} ({gid}) and destination {dest} are not of one kind (IPv4, IPv6, \
@@ -390,7 +388,7 @@ const CAUSES: &[Cause] = &[
         &[Step::CmConnect],
         libc::ETIMEDOUT,
         "the connection manager of {dest} does not answer: UDP port 4791 may be filtered on \
-         the way, and the responder there must have rdma_ucm loaded",
+         the way, and the kernel there needs rdma_ucm",
     ),
     row(
         &[Step::PostSend],
