@@ -1,6 +1,8 @@
 //! Write runs on a real Soft-RoCE driver: what crossed the wire, what never
 //! did, and what never left.
 
+#![cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+
 mod common;
 
 use std::{sync::OnceLock, time::Duration};

@@ -212,7 +212,7 @@ fn seen(evidence: &Evidence) -> Option<Judgement> {
     if seen.requests >= u64::from(need.requests) {
         let why = match seen.responses {
             0 => format!("every request was seen on {netdev}; the answers take another way."),
-            _ => format!("every request and its answer was seen on {netdev}."),
+            _ => format!("every request was seen on {netdev}, and the answers to them."),
         };
         return Some(judgement(Verdict::OnTheWire, finding, why, &[]));
     }

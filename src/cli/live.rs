@@ -7,6 +7,8 @@ use clap::{Args, builder::RangedU64ValueParser};
 use super::args::duration;
 
 /// Where and how to capture.
+// With files named, `requires` alone is not enough: clap asks for nothing that
+// conflicts with what is there.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Live capture")]
 pub struct LiveArgs {
@@ -17,33 +19,49 @@ pub struct LiveArgs {
     /// Capture only what also matches this filter, as `host 10.0.0.1`
     /// (pcap-filter(7)); it holds for frames with and without VLAN tags, unless
     /// it says `vlan` itself
-    #[arg(long, value_name = "EXPR", requires = "iface")]
+    #[arg(
+        long,
+        value_name = "EXPR",
+        requires = "iface",
+        conflicts_with = "files"
+    )]
     pub bpf: Option<String>,
 
     /// Capture for this long, as 10s or 500ms
-    #[arg(long, value_name = "TIME", value_parser = some_time, requires = "iface")]
+    #[arg(long, value_name = "TIME", value_parser = some_time, requires = "iface", conflicts_with = "files")]
     pub duration: Option<Duration>,
 
     /// Capture this many frames; with --write post this many operations (10)
-    #[arg(long, value_name = "N", requires = "iface")]
+    #[arg(long, value_name = "N", requires = "iface", conflicts_with = "files")]
     pub count: Option<NonZeroU64>,
 
     /// Write every captured frame to a pcapng file, whatever is shown; `-` is
     /// standard output, where nothing else is then printed
-    #[arg(short = 'w', long, value_name = "FILE", requires = "iface")]
+    #[arg(
+        short = 'w',
+        long,
+        value_name = "FILE",
+        requires = "iface",
+        conflicts_with = "files"
+    )]
     pub save: Option<PathBuf>,
 
+    /// Capture tunnels too (VXLAN, GENEVE, GRE, ERSPAN, IP in IP, MPLS), and
+    /// look for RoCE inside
+    #[arg(long, requires = "iface", conflicts_with = "files")]
+    pub tunnels: bool,
+
     /// Take frames to other hosts too, as on a mirror port
-    #[arg(long, requires = "iface")]
+    #[arg(long, requires = "iface", conflicts_with = "files")]
     pub promisc: bool,
 
     /// Bytes to keep of a frame
-    #[arg(long, value_name = "BYTES", default_value_t = 9216, requires = "iface",
+    #[arg(long, value_name = "BYTES", default_value_t = 9216, requires = "iface", conflicts_with = "files",
         value_parser = RangedU64ValueParser::<u32>::new().range(1..=262_144))]
     pub snaplen: u32,
 
     /// Size of the kernel's buffer in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 64, requires = "iface",
+    #[arg(long, value_name = "MIB", default_value_t = 64, requires = "iface", conflicts_with = "files",
         value_parser = RangedU64ValueParser::<u32>::new().range(1..=2047))]
     pub buffer: u32,
 }
@@ -115,6 +133,7 @@ mod capture {
         pub fn open(args: &LiveArgs, iface: &str, port: u16) -> anyhow::Result<Self> {
             let options = LiveOptions {
                 bpf: args.bpf.clone(),
+                tunnels: args.tunnels,
                 promisc: args.promisc,
                 snaplen: args.snaplen,
                 buffer: args.buffer << 20,

@@ -2,8 +2,10 @@
 //! watches the netdev; the two are held against each other.
 
 use std::{
+    fs::File,
     io::Write as _,
     net::Ipv6Addr,
+    path::Path,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -17,13 +19,15 @@ use roce_sniff::{
     },
     decode,
     frame::FrameOptions,
+    host::Host,
+    lab::SetupRxe,
     rdma::{
         ledger::{Ledger, Op},
         sysfs::{Counters, Device, Family, GidWish, Sysfs, choose_gid},
         verbs::{Plan, Remote, Session, Target},
     },
-    report::{WriteDocument, print_write, print_write_plan},
-    source::{Heard, Listener},
+    report::{Counted, Interface, PcapngWriter, WriteDocument, print_write, print_write_plan},
+    source::{Heard, LinkType, Listener, LiveCounters, LiveOptions},
     track::Record,
 };
 
@@ -132,6 +136,9 @@ fn verdict(text: &str) -> Result<Verdict, String> {
 /// Runs the writer and prints what became of its operations.
 pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
     let output = &packets.output;
+    if packets.live.takes_stdout() {
+        bail!("-w -: with --write standard output carries the report; name a file");
+    }
     let iface = packets
         .live
         .iface
@@ -150,7 +157,11 @@ pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
     let stop = Arc::new(AtomicBool::new(false));
     interrupt::sets(&stop)?;
     // Removed when the run ends, however it ends.
-    anyhow::ensure!(!args.setup_rxe, "not yet");
+    let _setup = if args.setup_rxe {
+        Some(SetupRxe::new(Host::default(), iface)?)
+    } else {
+        None
+    };
     let run = Run::new(args, packets, iface, &sysfs)?;
     let mut out = Output::open(output, &[], false)?;
     let table = output.format == Format::Table;
@@ -175,6 +186,11 @@ pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
     };
     let after = run.counters(&sysfs);
     let heard = listener.finish(PROOF);
+    let saved = packets
+        .live
+        .save
+        .as_deref()
+        .map(|path| save(path, &heard, packets.input.port));
     let evidence = run.evidence(ledger, &before, &after, heard);
     let judgement = judge(&evidence);
     if table {
@@ -185,10 +201,42 @@ pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
         writeln!(out)?;
     }
     out.flush()?;
+    // Said last, so that a full disk does not cost the verdict.
+    saved.transpose()?;
     Ok(match args.expect {
         Some(expected) if expected != judgement.verdict => Outcome::NotAsExpected,
         _ => Outcome::Done,
     })
+}
+
+/// Writes what the listener heard, control frames left out.
+fn save(path: &Path, heard: &Heard, port: u16) -> anyhow::Result<()> {
+    let write = || -> std::io::Result<()> {
+        let interface = Interface {
+            name: heard.netdev.clone(),
+            link: heard.packets.first().map_or(LinkType::ETHERNET, |p| p.link),
+            snaplen: LiveOptions::SNAPLEN,
+            filter: Some(format!("udp dst port {port} (roce-sniff --write)")),
+        };
+        let mut file = PcapngWriter::new(File::create(path)?, &[interface])?;
+        for packet in &heard.packets {
+            file.packet(&packet.raw())?;
+        }
+        let counters = LiveCounters {
+            received: heard.received,
+            dropped: heard.kernel_dropped,
+            ..LiveCounters::default()
+        };
+        file.statistics(
+            0,
+            &Counted {
+                counters,
+                delivered: heard.packets.len() as u64,
+                ..Counted::default()
+            },
+        )
+    };
+    write().with_context(|| format!("{}: cannot write", path.display()))
 }
 
 /// How long a control frame may take to be heard.

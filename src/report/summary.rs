@@ -99,7 +99,8 @@ fn totals(text: &mut Vec<u8>, style: Style, summary: &Summary) {
     text.push(b'\n');
 }
 
-fn table(titles: &[&str], width: Option<usize>) -> Table {
+/// A table without lines; numbers in all columns but the first.
+pub(super) fn table(titles: &[&str], width: Option<usize>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(titles.iter().copied());
@@ -117,7 +118,8 @@ fn table(titles: &[&str], width: Option<usize>) -> Table {
     table
 }
 
-fn put(text: &mut Vec<u8>, style: Style, table: &Table) {
+/// Appends a table and the empty line before it.
+pub(super) fn put(text: &mut Vec<u8>, style: Style, table: &Table) {
     text.push(b'\n');
     for (i, line) in table.lines().enumerate() {
         let kind = if i == 0 { Kind::Heading } else { Kind::Plain };

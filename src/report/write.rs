@@ -1,14 +1,10 @@
-//! The screen and the JSON document of a write run: what was posted, where it
+//! The screen of a write run: what was posted, where it
 //! was seen, the numbers that prove it, the verdict.
 
 use std::{
-    collections::BTreeMap,
     io::{self, Write},
     net::{IpAddr, Ipv6Addr},
 };
-
-use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
 
 use super::{
     style::{Kind, Style},
@@ -18,6 +14,7 @@ use crate::{
     bypass::{Evidence, Judgement, Seen, SeenWrite, Verdict},
     rdma::ledger::{Endpoint, Ledger, Peer, Posted, WcStatus},
 };
+use comfy_table::{CellAlignment, Table, presets};
 
 /// Rows shown of a long run: the first, some that failed, the last.
 const FIRST_ROWS: usize = 16;
@@ -90,86 +87,132 @@ pub fn print_write(
     out.write_all(&text)
 }
 
-fn rows(text: &mut Vec<u8>, style: Style, evidence: &Evidence, width: Option<usize>) {
+/// Text for a work request: its place in the ledger, and what was posted.
+type Cell<'e> = Box<dyn Fn(usize, &Posted) -> String + 'e>;
+
+/// A column of the table of work requests.
+struct Column<'e> {
+    title: String,
+    right: bool,
+    /// Tables that are too wide lose the columns of rank 1 first, whose values
+    /// are the same in every row, then those of rank 2.
+    rank: u8,
+    cell: Cell<'e>,
+}
+
+fn columns<'e>(evidence: &'e Evidence, endpoint: &'e Endpoint) -> Vec<Column<'e>> {
     let ledger = &evidence.ledger;
-    let Some(endpoint) = &ledger.endpoint else {
-        return;
+    let memory = ledger.op.names_memory();
+    let named = move |text: String| if memory { text } else { "–".into() };
+    let need = move |posted: &Posted| ledger.op.packets(posted.len, endpoint.mtu);
+    let column = |title: &str, right, rank, cell| Column {
+        title: title.into(),
+        right,
+        rank,
+        cell,
     };
-    let mut titles = vec![
-        "#".into(),
-        "operation".into(),
-        "dest QP".into(),
-        "PSN".into(),
-        "VA".into(),
-        "rkey".into(),
-        "DMA len".into(),
-        "completion".into(),
-        "latency".into(),
+    let mut columns = vec![
+        column("#", true, 0, Box::new(|_, p: &Posted| p.n.to_string()) as _),
+        column(
+            "operation",
+            false,
+            0,
+            Box::new(move |_, p| operation(ledger, need(p).requests)),
+        ),
+        column(
+            "dest QP",
+            false,
+            1,
+            Box::new(|_, _| endpoint.dest_qp.to_string()),
+        ),
+        column("PSN", false, 0, Box::new(|_, p| p.psn.to_string())),
+        column(
+            "VA",
+            false,
+            2,
+            Box::new(move |_, p| named(format!("{:#x}", p.va.get()))),
+        ),
+        column(
+            "rkey",
+            false,
+            1,
+            Box::new(move |_, p| named(p.rkey.to_string())),
+        ),
+        column("DMA len", true, 1, Box::new(|_, p| p.len.to_string())),
+        column("completion", false, 0, Box::new(|_, p| completion(p))),
+        column("latency", true, 0, Box::new(|_, p| latency(p))),
     ];
-    let mut places: Vec<&Seen> = Vec::new();
+    let mut place = |title: String, seen: &'e Seen| {
+        let cell = Box::new(move |index: usize, posted: &Posted| {
+            let write = seen.writes.get(index).copied().unwrap_or_default();
+            let need = need(posted);
+            where_seen(write, need.requests, need.responses)
+        });
+        columns.push(column(&title, false, 0, cell));
+    };
     if let Some(listening) = &evidence.listening {
-        titles.push(format!("on {}", listening.netdev));
-        places.push(&listening.seen);
+        place(format!("on {}", listening.netdev), &listening.seen);
     }
     if let Some(tap) = &evidence.tap {
-        titles.push("at the kernel tap".into());
-        places.push(&tap.seen);
+        place("at the kernel tap".into(), &tap.seen);
     }
+    columns
+}
+
+fn rows(text: &mut Vec<u8>, style: Style, evidence: &Evidence, width: Option<usize>) {
+    let Some(endpoint) = &evidence.ledger.endpoint else {
+        return;
+    };
+    let mut columns = columns(evidence, endpoint);
+    let mut lines = lines(&evidence.ledger, &columns);
+    let mut left_out = false;
+    for rank in [1, 2] {
+        let widest = lines.iter().map(|line| line.chars().count()).max();
+        if width.is_none_or(|width| widest <= Some(width)) {
+            break;
+        }
+        columns.retain(|column| column.rank != rank);
+        lines = self::lines(&evidence.ledger, &columns);
+        left_out = true;
+    }
+    if left_out && let Some(posted) = evidence.ledger.posted.first() {
+        let _ = write!(text, "  dest QP {}", endpoint.dest_qp);
+        if evidence.ledger.op.names_memory() {
+            let _ = write!(text, " · rkey {}", posted.rkey);
+        }
+        let _ = writeln!(text, " · DMA length {}\n", posted.len);
+    }
+    for (i, line) in lines.iter().enumerate() {
+        let kind = if i == 0 { Kind::Heading } else { Kind::Plain };
+        style.paint(text, kind, line.as_bytes());
+        text.push(b'\n');
+    }
+    text.push(b'\n');
+}
+
+fn lines(ledger: &Ledger, columns: &[Column<'_>]) -> Vec<String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(titles);
-    if let Some(width) = width {
-        table
-            .set_content_arrangement(comfy_table::ContentArrangement::Dynamic)
-            .set_width(width.try_into().unwrap_or(u16::MAX));
-    }
-    for (index, column) in table.column_iter_mut().enumerate() {
+    table.set_header(columns.iter().map(|column| column.title.as_str()));
+    for (index, (column, described)) in table.column_iter_mut().zip(columns).enumerate() {
         column.set_padding((if index == 0 { 2 } else { 1 }, 1));
-        if matches!(index, 0 | 6 | 8) {
+        if described.right {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let shown = shown_rows(ledger);
     let mut previous = None;
-    for index in shown {
+    for index in shown_rows(ledger) {
         if previous.is_some_and(|previous| index > previous + 1) {
             table.add_row(["…"]);
         }
         previous = Some(index);
         let posted = &ledger.posted[index];
-        let need = ledger.op.packets(posted.len, endpoint.mtu);
-        let memory = ledger.op.names_memory();
-        let mut row = vec![
-            posted.n.to_string(),
-            operation(ledger, need.requests),
-            endpoint.dest_qp.to_string(),
-            posted.psn.to_string(),
-            if memory {
-                format!("{:#x}", posted.va.get())
-            } else {
-                "–".into()
-            },
-            if memory {
-                posted.rkey.to_string()
-            } else {
-                "–".into()
-            },
-            posted.len.to_string(),
-            completion(posted),
-            latency(posted),
-        ];
-        for seen in &places {
-            let write = seen.writes.get(index).copied().unwrap_or_default();
-            row.push(where_seen(write, need.requests, need.responses));
-        }
-        table.add_row(row);
+        table.add_row(columns.iter().map(|column| (column.cell)(index, posted)));
     }
-    for (i, line) in table.lines().enumerate() {
-        let kind = if i == 0 { Kind::Heading } else { Kind::Plain };
-        style.paint(text, kind, line.trim_end().as_bytes());
-        text.push(b'\n');
-    }
-    text.push(b'\n');
+    table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
 }
 
 /// Which work requests get a row.
@@ -201,7 +244,7 @@ fn operation(ledger: &Ledger, requests: u32) -> String {
     }
 }
 
-fn completion(posted: &Posted) -> String {
+pub(super) fn completion(posted: &Posted) -> String {
     posted
         .completion
         .map_or("none".into(), |completion| completion.status.to_string())
@@ -219,8 +262,9 @@ fn latency(posted: &Posted) -> String {
 fn microseconds(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{:.1} µs", ns as f64 / 1e3),
-        10_000..10_000_000 => format!("{:.0} µs", ns as f64 / 1e3),
-        _ => format!("{:.1} ms", ns as f64 / 1e6),
+        10_000..1_000_000 => format!("{:.0} µs", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
     }
 }
 
@@ -247,14 +291,15 @@ fn where_seen(seen: SeenWrite, requests: u32, responses: u32) -> String {
 }
 
 /// Bandwidth, rate and latencies of a run that is long enough to have any.
-struct Speed {
-    bits_per_s: f64,
-    messages_per_s: f64,
-    latency_ns: [u64; 3],
+pub(super) struct Speed {
+    pub bits_per_s: f64,
+    pub messages_per_s: f64,
+    /// Median, 99th percentile, maximum.
+    pub latency_ns: [u64; 3],
 }
 
 impl Speed {
-    fn of(ledger: &Ledger) -> Option<Self> {
+    pub fn of(ledger: &Ledger) -> Option<Self> {
         let done = ledger.posted.iter().filter_map(|posted| {
             let completion = posted.completion?;
             (completion.status == WcStatus::SUCCESS).then_some((posted.len, completion.latency_ns))
@@ -422,199 +467,4 @@ fn wrap(text: &mut Vec<u8>, sentence: &str, mut at: usize, indent: usize, width:
         at += len;
     }
     text.push(b'\n');
-}
-
-/// The JSON document of a run: the keys are a contract.
-#[derive(Debug, Serialize)]
-pub struct WriteDocument {
-    device: Option<String>,
-    port: Option<u8>,
-    /// Netdev that the device sends through; `netdev` is the one listened on.
-    device_netdev: Option<String>,
-    gid_index: Option<u8>,
-    gid: Option<String>,
-    dest_gid: Option<String>,
-    mtu: Option<u32>,
-    qp: Option<u32>,
-    op: &'static str,
-    posted: u32,
-    completed: u32,
-    failed: BTreeMap<String, u32>,
-    payload_verified: Option<bool>,
-    expected: Expected,
-    control: Option<ControlNumbers>,
-    netdev: Option<NetdevNumbers>,
-    tap: TapNumbers,
-    counters_delta: BTreeMap<String, BTreeMap<String, i64>>,
-    elapsed_ns: u64,
-    bandwidth_bps: Option<f64>,
-    messages_per_s: Option<f64>,
-    latency_ns: Option<BTreeMap<&'static str, u64>>,
-    verdict: &'static str,
-    finding: String,
-    why: String,
-    next: Vec<String>,
-    writes: Vec<WriteRow>,
-}
-
-#[derive(Debug, Serialize)]
-struct Expected {
-    requests: u32,
-    acks: u32,
-}
-
-#[derive(Debug, Serialize)]
-struct ControlNumbers {
-    sent: u32,
-    seen: u32,
-}
-
-#[derive(Debug, Serialize)]
-struct NetdevNumbers {
-    name: String,
-    packets: u64,
-    requests: u64,
-    responses: u64,
-    retransmitted: u64,
-    naks: u64,
-    others: u64,
-    kernel_dropped: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct TapNumbers {
-    enabled: bool,
-    packets: u64,
-    looped: u64,
-    lost: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct WriteRow {
-    n: u32,
-    psn: u32,
-    va: String,
-    rkey: String,
-    dma_len: u32,
-    dest_qp: u32,
-    status: String,
-    seen_on_netdev: bool,
-    netdev_request_frame: Option<u64>,
-    netdev_response_frame: Option<u64>,
-    retransmits: u32,
-    naks: u32,
-    seen_at_tap: Option<bool>,
-    latency_ns: Option<u64>,
-}
-
-impl WriteDocument {
-    /// Puts the document together.
-    #[must_use]
-    pub fn new(evidence: &Evidence, judgement: &Judgement) -> Self {
-        let ledger = &evidence.ledger;
-        let endpoint = ledger.endpoint.as_ref();
-        let need = ledger.need();
-        let listening = evidence.listening.as_ref();
-        let speed = Speed::of(ledger);
-        let failed = ledger.failures().into_iter();
-        Self {
-            device: endpoint.map(|e| e.device.clone()),
-            port: endpoint.map(|e| e.port),
-            device_netdev: endpoint.and_then(|e| e.netdev.clone()),
-            gid_index: endpoint.map(|e| e.gid_index),
-            gid: endpoint.map(|e| e.gid.to_string()),
-            dest_gid: endpoint.map(|e| e.dest_gid.to_string()),
-            mtu: endpoint.map(|e| e.mtu),
-            qp: endpoint.map(|e| e.qp.get()),
-            op: ledger.op.word(),
-            posted: ledger.posted.len() as u32,
-            completed: ledger.completed(),
-            failed: failed.map(|(s, count)| (s.to_string(), count)).collect(),
-            payload_verified: ledger.payload_verified,
-            expected: Expected {
-                requests: need.requests,
-                acks: need.responses,
-            },
-            control: listening.and_then(|l| l.control).map(|c| ControlNumbers {
-                sent: c.sent,
-                seen: c.seen,
-            }),
-            netdev: listening.map(|l| NetdevNumbers {
-                name: l.netdev.clone(),
-                packets: l.seen.packets(),
-                requests: l.seen.requests,
-                responses: l.seen.responses,
-                retransmitted: l.seen.again,
-                naks: l.seen.naks,
-                others: l.packets.saturating_sub(l.seen.packets()),
-                kernel_dropped: l.kernel_dropped,
-            }),
-            tap: evidence.tap.as_ref().map_or(
-                TapNumbers {
-                    enabled: false,
-                    packets: 0,
-                    looped: 0,
-                    lost: 0,
-                },
-                |tap| TapNumbers {
-                    enabled: true,
-                    packets: tap.seen.packets(),
-                    looped: tap.looped,
-                    lost: tap.lost,
-                },
-            ),
-            counters_delta: evidence
-                .counters
-                .iter()
-                .map(|c| (c.device.clone(), c.changed.clone()))
-                .collect(),
-            elapsed_ns: ledger.elapsed_ns,
-            bandwidth_bps: speed.as_ref().map(|s| s.bits_per_s),
-            messages_per_s: speed.as_ref().map(|s| s.messages_per_s),
-            latency_ns: speed.map(|s| {
-                ["p50", "p99", "max"]
-                    .into_iter()
-                    .zip(s.latency_ns)
-                    .collect()
-            }),
-            verdict: judgement.verdict.word(),
-            finding: judgement.finding.clone(),
-            why: judgement.why.clone(),
-            next: judgement.next.clone(),
-            writes: write_rows(evidence),
-        }
-    }
-}
-
-fn write_rows(evidence: &Evidence) -> Vec<WriteRow> {
-    let ledger = &evidence.ledger;
-    let Some(endpoint) = &ledger.endpoint else {
-        return Vec::new();
-    };
-    let listening = evidence.listening.as_ref();
-    let rows = ledger.posted.iter().enumerate().map(|(index, posted)| {
-        let need = ledger.op.packets(posted.len, endpoint.mtu);
-        let at = |seen: &Seen| seen.writes.get(index).copied().unwrap_or_default();
-        let heard = listening.map(|l| at(&l.seen)).unwrap_or_default();
-        WriteRow {
-            n: posted.n,
-            psn: posted.psn.get(),
-            va: format!("{:#018x}", posted.va.get()),
-            rkey: posted.rkey.to_string(),
-            dma_len: posted.len,
-            dest_qp: endpoint.dest_qp.get(),
-            status: completion(posted),
-            seen_on_netdev: heard.requests >= need.requests,
-            netdev_request_frame: heard.request_frame,
-            netdev_response_frame: heard.response_frame,
-            retransmits: heard.again,
-            naks: heard.naks,
-            seen_at_tap: evidence
-                .tap
-                .as_ref()
-                .map(|tap| at(&tap.seen).requests >= need.requests),
-            latency_ns: posted.completion.map(|c| c.latency_ns),
-        }
-    });
-    rows.collect()
 }

@@ -6,6 +6,8 @@
 
 pub mod capfile;
 pub mod craft;
+#[cfg(all(feature = "live", target_os = "linux"))]
+pub mod net;
 pub mod tshark;
 pub mod tunnel;
 pub mod vm;

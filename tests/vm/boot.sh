@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # Runs a command as root on a real Linux kernel that has Soft-RoCE, in a small virtual machine over this
-# machine's own files: read-only, but for DIR.      usage: boot.sh DIR COMMAND [ARG...]
-# Exits 77 with one line that says what is missing where that is not possible.
+# machine's own files: read-only, but for DIR.      usage: boot.sh DIR COMMAND [ARG...]  or  boot.sh --check
+# Exits 77 with one line that says what is missing where that is not possible; --check does only that.
 set -euo pipefail
-dir=$(realpath "$1")
-shift
 
 missing() { echo "no virtual machine with Soft-RoCE: $1 (scripts/setup.sh vm installs it)" >&2; exit 77; }
 command -v vng >/dev/null || missing 'vng (virtme-ng) is not installed'
@@ -17,6 +15,10 @@ for image in $(printf '%s\n' /boot/vmlinuz-* | sort -V); do
   [ -r "$image" ] && compgen -G "$modules/rdma_rxe.ko*" >/dev/null && kernel=$image
 done
 [ -n "$kernel" ] || missing 'no kernel in /boot has the module rdma_rxe'
+
+if [ "$1" = --check ]; then exit 0; fi
+dir=$(realpath "$1")
+shift
 
 # /dev/kvm can exist and still not start a stock kernel; emulation always works, and is fast enough.
 exec vng -r "$kernel" --disable-kvm --force-9p --user root --memory "${VM_MEMORY:-1G}" --cpus "${VM_CPUS:-2}" \

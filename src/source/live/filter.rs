@@ -26,20 +26,36 @@ pub(super) fn set_filter(
             .compile(bpf, true)
             .map_err(|error| bad(bpf, &error))?;
     }
-    let filter = kernel_filter(link, options.port, options.bpf.as_deref());
+    let filter = kernel_filter(link, options);
     capture
         .filter(&filter, true)
         .map_err(|error| bad(options.bpf.as_deref().unwrap_or(&filter), &error))?;
     Ok(filter)
 }
 
-/// What the kernel passes on: UDP to the port, RoCEv1, both behind up to two
-/// VLAN tags; and the user's condition.
-fn kernel_filter(link: LinkType, port: u16, bpf: Option<&str>) -> String {
-    let mut level = format!("udp dst port {port}");
-    if matches!(link, LinkType::ETHERNET | LinkType::LINUX_SLL) {
-        level = format!("({level} or ether proto 0x8915)");
+/// What may have a RoCE packet inside, by UDP port (VXLAN, its older port,
+/// GENEVE) and IP protocol (GRE with ERSPAN, IPv4 and IPv6 in IP).
+const TUNNELS: &str = " or udp dst port 4789 or udp dst port 8472 or udp dst port 6081 or proto 47 \
+                       or proto 4 or proto 41";
+/// The same by Ethernet type: MPLS.
+const MPLS: &str = " or ether proto 0x8847";
+
+/// What the kernel passes on: UDP to the port, RoCEv1, tunnels if asked for,
+/// all behind up to two VLAN tags; and the user's condition.
+fn kernel_filter(link: LinkType, options: &LiveOptions) -> String {
+    let mut level = format!("udp dst port {}", options.port);
+    let has_types = matches!(link, LinkType::ETHERNET | LinkType::LINUX_SLL);
+    for (part, wanted) in [
+        (" or ether proto 0x8915", has_types),
+        (TUNNELS, options.tunnels),
+        (MPLS, options.tunnels && has_types),
+    ] {
+        level.push_str(if wanted { part } else { "" });
     }
+    if level.contains(" or ") {
+        level = format!("({level})");
+    }
+    let bpf = options.bpf.as_deref();
     if let Some(bpf) = bpf {
         level = format!("({bpf}) and {level}");
     }
@@ -57,9 +73,17 @@ fn kernel_filter(link: LinkType, port: u16, bpf: Option<&str>) -> String {
 mod tests {
     use super::*;
 
+    fn options(bpf: Option<&str>, tunnels: bool) -> LiveOptions {
+        LiveOptions {
+            bpf: bpf.map(str::to_owned),
+            tunnels,
+            ..LiveOptions::new("eth0", 4791)
+        }
+    }
+
     #[test]
     fn filters_by_link_type() {
-        let filter = |link, bpf| kernel_filter(link, 4791, bpf);
+        let filter = |link, bpf| kernel_filter(link, &options(bpf, false));
         assert_eq!(filter(LinkType::RAW, None), "udp dst port 4791");
         assert_eq!(
             filter(LinkType::LINUX_SLL, None),
@@ -83,15 +107,18 @@ mod tests {
     /// libpcap compiles every filter, wherever it runs.
     #[test]
     fn filters_compile() {
-        for (dlt, link) in [(1, LinkType::ETHERNET), (113, LinkType::LINUX_SLL)] {
+        for (dlt, link) in [
+            (1, LinkType::ETHERNET),
+            (113, LinkType::LINUX_SLL),
+            (12, LinkType::RAW),
+        ] {
             let dead = Capture::dead(pcap::Linktype(dlt)).unwrap();
             for bpf in [None, Some("host 10.0.0.1 and greater 100")] {
-                let filter = kernel_filter(link, 4791, bpf);
-                assert!(dead.compile(&filter, true).is_ok(), "{filter}");
+                for tunnels in [false, true] {
+                    let filter = kernel_filter(link, &options(bpf, tunnels));
+                    assert!(dead.compile(&filter, true).is_ok(), "{filter}");
+                }
             }
         }
-        let raw = Capture::dead(pcap::Linktype(12)).unwrap();
-        let filter = kernel_filter(LinkType::RAW, 4791, Some("ip6"));
-        assert!(raw.compile(&filter, true).is_ok(), "{filter}");
     }
 }

@@ -74,6 +74,9 @@ pub struct LiveOptions {
     pub port: u16,
     /// Further condition on the frames, in the language of pcap-filter(7).
     pub bpf: Option<String>,
+    /// Take tunnels too, whatever is inside; else RoCE in a tunnel passes
+    /// unseen.
+    pub tunnels: bool,
     /// Take frames to other hosts too, where the device sees them.
     pub promisc: bool,
     /// Bytes kept of a frame.
@@ -106,6 +109,7 @@ impl LiveOptions {
             netdev: netdev.into(),
             port,
             bpf: None,
+            tunnels: false,
             promisc: false,
             snaplen: Self::SNAPLEN,
             buffer: Self::BUFFER,
