@@ -31,12 +31,14 @@ run_tests() {
   passed "$sums"
 }
 
-scripts/setup.sh build test
+scripts/setup.sh build test vm
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 
 # Where tshark was just installed, a test that cannot find it is a failure.
 export ROCE_SNIFF_REQUIRE_TSHARK=1
+# The same for the virtual machine in which the real driver runs; where there can be none, boot.sh says why.
+if tests/vm/boot.sh --check; then export ROCE_SNIFF_REQUIRE_VM=1; fi
 run_tests cargo test --locked --workspace
 
 begin 'cargo build --locked --no-default-features'

@@ -181,14 +181,15 @@ impl FromStr for PsnRange {
 /// # Errors
 /// A sentence for the user.
 pub fn parse_number(text: &str, bits: u32) -> Result<u32, String> {
-    let parsed = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
-        Some(hex) => u32::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    match parsed {
+    let hex = text.strip_prefix("0x").or(text.strip_prefix("0X"));
+    let (digits, radix) = hex.map_or((text, 10), |hex| (hex, 16));
+    // `from_str_radix` would take a sign.
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return Err(format!("{text:?} is not a number (decimal or 0x…)"));
+    }
+    match u32::from_str_radix(digits, radix) {
         Ok(value) if u64::from(value) < 1 << bits => Ok(value),
-        Ok(_) => Err(format!("{text} does not fit into {bits} bits")),
-        Err(_) => Err(format!("{text:?} is not a number (decimal or 0x…)")),
+        _ => Err(format!("{text} does not fit into {bits} bits")),
     }
 }
 
@@ -208,6 +209,23 @@ mod tests {
         assert!(open.contains(Psn::new(0x7fffff)) && !open.contains(Psn::new(9)));
         assert!("0x1000000..".parse::<PsnRange>().is_err());
         assert!("x..y".parse::<PsnRange>().is_err());
+    }
+
+    #[test]
+    fn numbers_say_what_is_wrong_with_them() {
+        assert_eq!(parse_number("0x12", 24), Ok(0x12));
+        for large in ["16777216", "4294967296", "0x100000000"] {
+            assert!(
+                parse_number(large, 24).unwrap_err().contains("24 bits"),
+                "{large}"
+            );
+        }
+        for none in ["", "+5", "0x+5", "-1", "0x", "1e3", "٣"] {
+            assert!(
+                parse_number(none, 24).unwrap_err().contains("not a number"),
+                "{none}"
+            );
+        }
     }
 
     #[test]

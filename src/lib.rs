@@ -11,6 +11,7 @@
 //! | [`wire`] | a datagram | [`wire::Packet`]: BTH, extension headers, payload, ICRC |
 //! | [`track`] | packets in order | counts by operation and flow |
 //! | [`rdma`] | RDMA devices of this machine | a ledger of what was posted |
+//! | `host`, `lab`, `doctor` | this machine (Linux) | what is set up, what is missing |
 //! | [`report`] | packets and counts | tables, JSON, CSV |
 //!
 //! One packet at a time:
@@ -26,8 +27,13 @@
 //! assert_eq!(packet.icrc.name(), "valid");
 //! ```
 
+pub mod bypass;
 pub mod filter;
 pub mod frame;
+#[cfg(target_os = "linux")]
+pub mod host;
+#[cfg(target_os = "linux")]
+pub mod lab;
 pub mod layout;
 pub mod pipeline;
 pub mod rdma;

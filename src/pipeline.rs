@@ -17,8 +17,11 @@ use std::{
 
 use crate::source::{Batch, PacketSource, SourceError};
 
-/// Runs `map` over every batch of `source`, on `threads` threads, and `fold`
-/// over the results in order.
+/// More threads than this only wait for their turn.
+const MAX_THREADS: usize = 64;
+
+/// Runs `map` over every batch of `source`, on up to `threads` threads, and
+/// `fold` over the results in order. A source that may block gets one thread.
 ///
 /// `map` gets the scratch value its thread used before and must overwrite it.
 /// `fold` also gets the errors of the source, at their place in the order, and
@@ -30,6 +33,11 @@ where
     M: Fn(&Batch, &mut T) + Sync,
     F: FnMut(Result<&mut T, SourceError>) -> ControlFlow<()> + Send,
 {
+    let threads = if source.may_block() {
+        1
+    } else {
+        threads.get().min(MAX_THREADS)
+    };
     let shared = Shared {
         input: Mutex::new(Input {
             source,
@@ -40,13 +48,18 @@ where
         turn: Condvar::new(),
         stop: AtomicBool::new(false),
     };
-    if threads.get() == 1 {
+    if threads == 1 {
         shared.work(&map);
         return;
     }
     std::thread::scope(|scope| {
-        for _ in 1..threads.get() {
-            scope.spawn(|| shared.work(&map));
+        for _ in 1..threads {
+            // Where the system has no thread to give, those there are do the
+            // work.
+            let spawned = std::thread::Builder::new().spawn_scoped(scope, || shared.work(&map));
+            if spawned.is_err() {
+                break;
+            }
         }
         shared.work(&map);
     });

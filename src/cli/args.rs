@@ -4,21 +4,20 @@ use std::{
     net::IpAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    str::FromStr,
     time::Duration,
 };
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use jiff::SignedDuration;
 use roce_sniff::{
     Options,
     filter::{Filter, OpClass, PsnRange, parse_number},
     frame::{FrameOptions, ROCE_PORT},
-    source::{Chain, FileSource, Merge, PacketSource, open},
+    source::{Chain, InputFile, Merge, PacketSource},
     wire::types::QpNumber,
 };
-
-use super::complain;
 
 /// Captures to read.
 #[derive(Debug, Args)]
@@ -41,50 +40,31 @@ pub struct InputArgs {
     pub threads: Option<NonZeroUsize>,
 }
 
-/// The inputs, opened.
-pub struct Inputs {
-    pub source: Box<dyn PacketSource>,
-    /// Names as the user gave them, those that could not be opened too.
-    pub names: Vec<String>,
-    /// Whether all of them could be opened.
-    pub complete: bool,
-}
-
 impl InputArgs {
-    /// Opens every file; the ones that cannot be opened are reported, the
-    /// others read.
-    pub fn open(&self) -> anyhow::Result<Inputs> {
+    /// The files as one source; each is opened when its turn comes.
+    pub fn source(&self, batch_bytes: usize) -> anyhow::Result<Box<dyn PacketSource>> {
         if self.files.is_empty() {
             bail!("no capture named: give FILE…, - for standard input, or --iface IF (see --help)");
         }
-        if self
-            .files
-            .iter()
-            .filter(|f| f.as_path() == Path::new("-"))
-            .count()
-            > 1
-        {
+        let stdin = |file: &&PathBuf| file.as_path() == Path::new("-");
+        if self.files.iter().filter(stdin).count() > 1 {
             bail!("standard input (-) can be read only once");
         }
-        let mut sources: Vec<FileSource> = Vec::new();
+        let mut inputs = Vec::new();
         for (index, file) in self.files.iter().enumerate() {
-            match open(file, u16::try_from(index)?) {
-                Ok(source) => sources.push(source),
-                Err(error) => complain(&error.to_string()),
-            }
+            let index = u16::try_from(index).context("too many files at once")?;
+            inputs.push(InputFile::new(file.clone(), index, batch_bytes));
         }
-        let complete = sources.len() == self.files.len();
-        let source: Box<dyn PacketSource> = if self.merge {
-            Box::new(Merge::new(sources))
+        Ok(if self.merge && inputs.len() > 1 {
+            Box::new(Merge::new(inputs))
         } else {
-            Box::new(Chain::new(sources))
-        };
-        let names = self.files.iter().map(|f| f.display().to_string()).collect();
-        Ok(Inputs {
-            source,
-            names,
-            complete,
+            Box::new(Chain::new(inputs))
         })
+    }
+
+    /// Names of the inputs as the user gave them.
+    pub fn names(&self) -> Vec<String> {
+        self.files.iter().map(|f| f.display().to_string()).collect()
     }
 
     pub fn options(&self) -> Options {
@@ -109,9 +89,11 @@ pub struct FilterArgs {
     #[arg(long, value_name = "QPN", value_delimiter = ',', value_parser = qp_number)]
     pub qp: Vec<QpNumber>,
 
-    /// Operation: send, write, read, ack, atomic, flush, cnp, unknown
+    /// Operation: send, write, read, ack, atomic, flush, cnp, unknown; with
+    /// --write the one to drive: write, write-imm, send, read, fetch-add,
+    /// cmp-swap
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
-    pub op: Vec<OpClass>,
+    pub op: Vec<String>,
 
     /// From or to this address
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
@@ -125,7 +107,8 @@ pub struct FilterArgs {
     #[arg(long)]
     pub nak: bool,
 
-    /// Connection management messages only
+    /// Connection management messages only; with --write connect through the
+    /// RDMA connection manager
     #[arg(long)]
     pub cm: bool,
 }
@@ -135,15 +118,18 @@ fn qp_number(text: &str) -> Result<QpNumber, String> {
 }
 
 impl FilterArgs {
-    pub fn filter(&self) -> Filter {
-        Filter {
+    pub fn filter(&self) -> anyhow::Result<Filter> {
+        let op = |word: &String| {
+            OpClass::from_str(word).map_err(|reason| anyhow::anyhow!("--op {word}: {reason}"))
+        };
+        Ok(Filter {
             qps: self.qp.clone(),
-            ops: self.op.clone(),
+            ops: self.op.iter().map(op).collect::<Result<_, _>>()?,
             hosts: self.host.clone(),
             psn: self.psn,
             nak: self.nak,
             cm: self.cm,
-        }
+        })
     }
 }
 
@@ -166,7 +152,7 @@ pub struct OutputArgs {
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 
-    /// Write to a file rather than to standard output
+    /// Write to a file rather than to standard output (`-`)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

@@ -31,7 +31,7 @@ pub struct LiveArgs {
     #[arg(long, value_name = "TIME", value_parser = some_time, requires = "iface", conflicts_with = "files")]
     pub duration: Option<Duration>,
 
-    /// Capture this many frames
+    /// Capture this many frames; with --write post this many operations (10)
     #[arg(long, value_name = "N", requires = "iface", conflicts_with = "files")]
     pub count: Option<NonZeroU64>,
 
@@ -94,6 +94,10 @@ mod capture {
         time::{Duration, SystemTime, UNIX_EPOCH},
     };
 
+    use super::{
+        super::{complain, interrupt},
+        LiveArgs,
+    };
     use anyhow::Context;
     use roce_sniff::{
         report::{Counted, Interface, Recorder, Widths},
@@ -102,12 +106,6 @@ mod capture {
             netdev,
         },
     };
-    use signal_hook::{
-        consts::{SIGINT, SIGTERM},
-        flag,
-    };
-
-    use super::{super::complain, LiveArgs};
 
     /// Places for the longest IPv4 address.
     const ADDRESS: usize = 15;
@@ -144,12 +142,7 @@ mod capture {
                 ..LiveOptions::new(iface, port)
             };
             let stop = Stop::default();
-            for signal in [SIGINT, SIGTERM] {
-                // In this order: the first signal finds the flag unset.
-                flag::register_conditional_default(signal, stop.flag())
-                    .and_then(|_| flag::register(signal, stop.flag()))
-                    .context("cannot handle signals")?;
-            }
+            interrupt::sets(&stop.flag())?;
             let source = LiveSource::open(&options, stop.clone())?;
             // Only now, so that a capture that cannot begin spares an old file.
             let recording = match &args.save {

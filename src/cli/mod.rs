@@ -1,9 +1,15 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
+#[cfg(unix)]
+mod interrupt;
+#[cfg(target_os = "linux")]
+mod lab;
 mod live;
 mod output;
 mod packets;
+#[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+mod write;
 
 use std::process::ExitCode;
 
@@ -11,6 +17,24 @@ use clap::{Parser, Subcommand};
 
 /// Exit status for bad usage and unreadable input; clap uses the same.
 const UNUSABLE: u8 = 2;
+/// Exit status for a verdict that the user asked to fail on.
+const NOT_AS_EXPECTED: u8 = 1;
+
+/// How a command that could do its work ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// All done.
+    Done,
+    /// An input could not be read to its end; that was reported where it
+    /// happened.
+    Incomplete,
+    /// The verdict is one that the user asked to fail on.
+    #[cfg_attr(
+        not(all(feature = "live", feature = "verbs", target_os = "linux")),
+        allow(dead_code, reason = "the offline commands give no verdicts yet")
+    )]
+    NotAsExpected,
+}
 
 /// Tells what RDMA over Converged Ethernet really did.
 ///
@@ -30,12 +54,20 @@ struct Cli {
 
     #[command(flatten)]
     packets: packets::PacketsArgs,
+
+    #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+    #[command(flatten)]
+    write: write::WriteArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Print every RoCE packet, then a summary
     Packets(packets::PacketsArgs),
+
+    /// Set up two Soft-RoCE devices on this machine whose packets can be seen
+    #[cfg(target_os = "linux")]
+    Lab(lab::LabArgs),
 }
 
 /// Runs the command line.
@@ -43,12 +75,16 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
+        #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+        None if cli.write.write => write::run(&cli.write, &cli.packets),
+        #[cfg(target_os = "linux")]
+        Some(Command::Lab(args)) => lab::run(&args),
         None => packets::run(&cli.packets),
     };
     match result {
-        Ok(true) => ExitCode::SUCCESS,
-        // What went wrong was reported where it happened.
-        Ok(false) => ExitCode::from(UNUSABLE),
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Incomplete) => ExitCode::from(UNUSABLE),
+        Ok(Outcome::NotAsExpected) => ExitCode::from(NOT_AS_EXPECTED),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{error:#}"));

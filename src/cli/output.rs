@@ -3,9 +3,10 @@
 use std::{
     fs::File,
     io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use roce_sniff::report::Style;
 
 use super::args::{OutputArgs, When};
@@ -13,22 +14,37 @@ use super::args::{OutputArgs, When};
 /// The place results are written to.
 pub struct Output {
     writer: Box<dyn Write + Send>,
+    name: String,
     pub style: Style,
     /// Columns to fold to, if any.
     pub width: Option<usize>,
 }
 
 impl Output {
-    /// Opens what the arguments say. Where standard output is taken for
-    /// something else, standard error stands in for it.
-    pub fn open(args: &OutputArgs, taken: bool) -> anyhow::Result<Self> {
-        let terminal = args.output.is_none() && !taken && io::stdout().is_terminal();
-        let writer: Box<dyn Write + Send> = match &args.output {
-            Some(path) => Box::new(
-                File::create(path).with_context(|| format!("{}: cannot write", path.display()))?,
-            ),
-            None if taken => Box::new(io::stderr()),
-            None => Box::new(io::stdout()),
+    /// Opens the output; a file that is one of `inputs` is refused before it
+    /// is overwritten. Where standard output is taken for something else,
+    /// standard error stands in for it.
+    pub fn open(args: &OutputArgs, inputs: &[PathBuf], taken: bool) -> anyhow::Result<Self> {
+        let path = args
+            .output
+            .as_deref()
+            .filter(|path| *path != Path::new("-"));
+        let terminal = path.is_none() && !taken && io::stdout().is_terminal();
+        let (writer, name): (Box<dyn Write + Send>, _) = match path {
+            Some(path) => {
+                if let Some(input) = inputs.iter().find(|input| same_file(input, path)) {
+                    bail!(
+                        "{}: is the input {} too, and would be overwritten",
+                        path.display(),
+                        input.display()
+                    );
+                }
+                let file = File::create(path)
+                    .with_context(|| format!("{}: cannot write", path.display()))?;
+                (Box::new(file), path.display().to_string())
+            }
+            None if taken => (Box::new(io::stderr()), "standard error".into()),
+            None => (Box::new(io::stdout()), "standard output".into()),
         };
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let color = match args.color {
@@ -43,19 +59,45 @@ impl Output {
             .filter(|width| *width > 0);
         Ok(Self {
             writer,
+            name,
             style: Style { color },
             width,
         })
     }
 }
 
+impl Output {
+    /// Puts the name of the output in front of what the system said.
+    fn named<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.name)))
+    }
+}
+
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.writer.write(bytes)
+        let written = self.writer.write(bytes);
+        self.named(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
+        let flushed = self.writer.flush();
+        self.named(flushed)
+    }
+}
+
+/// Whether two names lead to one file, by whatever links.
+fn same_file(a: &Path, b: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) else {
+            return false;
+        };
+        a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino())
+    }
+    #[cfg(not(unix))]
+    {
+        matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `packets`: every RoCE packet, then a summary.
 
 use std::{
+    collections::VecDeque,
     io::{self, Write},
     num::NonZeroU64,
     ops::ControlFlow,
@@ -15,11 +16,12 @@ use roce_sniff::{
     report::{
         CsvPackets, DetailPackets, JsonPackets, PacketPrinter, TablePackets, Widths, print_summary,
     },
-    source::{Batch, InputStatistics, PacketSource, SourceError},
+    source::{BATCH_BYTES, Batch, InputStatistics, PacketSource, SourceError},
     track::{Observed, Record, Summary},
 };
 
 use super::{
+    Outcome,
     args::{FilterArgs, Format, InputArgs, OutputArgs},
     complain,
     live::LiveArgs,
@@ -30,20 +32,20 @@ use super::{
 #[derive(Debug, Args)]
 pub struct PacketsArgs {
     #[command(flatten)]
-    input: InputArgs,
+    pub input: InputArgs,
 
     #[command(flatten)]
-    live: LiveArgs,
+    pub live: LiveArgs,
 
     #[command(flatten)]
-    filter: FilterArgs,
+    pub filter: FilterArgs,
 
     /// Stop after this many packets
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroU64>,
 
     #[command(flatten)]
-    output: OutputArgs,
+    pub output: OutputArgs,
 
     /// Every header field by field, with bit layout and offsets
     #[arg(short, long)]
@@ -60,10 +62,10 @@ impl PacketsArgs {
     }
 }
 
-/// Runs the command; false when an input could not be read to its end.
-pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
+/// Runs the command.
+pub fn run(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     if args.output.format != Format::Table && (args.verbose || args.hex) {
-        bail!("-v and -x go with --format table only; json and csv hold every field anyway");
+        bail!("-v and -x go with --format table only");
     }
     match &args.live.iface {
         Some(iface) => capture(args, iface),
@@ -72,34 +74,56 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<bool> {
 }
 
 /// Prints the packets of files.
-fn read(args: &PacketsArgs) -> anyhow::Result<bool> {
-    let inputs = args.input.open()?;
-    let job = Job::new(args);
-    let mut source = Peeked::new(inputs.source);
+fn read(args: &PacketsArgs) -> anyhow::Result<Outcome> {
+    // A packet of a hundred bytes becomes kilobytes of text field by field.
+    let detailed = args.verbose || args.hex;
+    let batch_bytes = BATCH_BYTES >> if detailed { 5 } else { 0 };
+    let mut source = Peeked::new(args.input.source(batch_bytes)?);
+    if source.statistics().is_empty() {
+        // Not one input could be opened: there is nothing to head a table for.
+        for error in &source.errors {
+            complain(&error.to_string());
+        }
+        return Ok(Outcome::Incomplete);
+    }
+    let job = Job::new(args)?;
     let widths = job.widths(source.peek(), args.limit);
-    let mut output = Output::open(&args.output, false)?;
-    let mut fold = Fold::new(args, inputs.complete);
+    let mut output = Output::open(&args.output, &args.input.files, false)?;
+    let mut fold = Fold::new(args);
     print(
         args,
         &job,
-        inputs.names,
+        args.input.names(),
         &widths,
         &mut source,
         &mut fold,
         &mut output,
     )?;
-    fold.written?;
-    end(args, &fold.summary, &source.statistics(), &mut output)?;
-    Ok(fold.complete)
+    let outcome = fold.outcome();
+    match fold.written {
+        // Whoever read our output has seen enough; what could not be read is
+        // still worth telling.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(outcome),
+        written => written?,
+    }
+    // Where a limit ended the reading, how far ahead a file had been read is
+    // no business of the user's.
+    let statistics = if fold.left == Some(0) {
+        Vec::new()
+    } else {
+        source.statistics()
+    };
+    end(args, &fold.summary, &statistics, &mut output)?;
+    Ok(outcome)
 }
 
 /// Prints packets as they pass a network device.
 #[cfg(all(feature = "live", unix))]
-fn capture(args: &PacketsArgs, iface: &str) -> anyhow::Result<bool> {
+fn capture(args: &PacketsArgs, iface: &str) -> anyhow::Result<Outcome> {
     let mut source = super::live::LiveCapture::open(&args.live, iface, args.input.port)?;
-    let job = Job::new(args);
-    let mut output = Output::open(&args.output, args.live.takes_stdout())?;
-    let mut fold = Fold::new(args, true);
+    let job = Job::new(args)?;
+    let mut output = Output::open(&args.output, &[], args.live.takes_stdout())?;
+    let mut fold = Fold::new(args);
     if !args.output.quiet {
         source.announce(args.input.port);
     }
@@ -117,17 +141,18 @@ fn capture(args: &PacketsArgs, iface: &str) -> anyhow::Result<bool> {
     // The recording is ended whatever became of the printing.
     let statistics = source.finish();
     printed?;
+    let outcome = fold.outcome();
     fold.written?;
     let statistics = statistics?;
     end(args, &fold.summary, &statistics, &mut output)?;
     if !args.summarises() {
         tell_dropped(&statistics);
     }
-    Ok(fold.complete)
+    Ok(outcome)
 }
 
 #[cfg(not(all(feature = "live", unix)))]
-fn capture(_: &PacketsArgs, _: &str) -> anyhow::Result<bool> {
+fn capture(_: &PacketsArgs, _: &str) -> anyhow::Result<Outcome> {
     bail!("this roce-sniff cannot capture: it was built without the feature `live`, for Unix only")
 }
 
@@ -220,13 +245,13 @@ struct Chunk {
 }
 
 impl Job {
-    fn new(args: &PacketsArgs) -> Self {
-        Self {
+    fn new(args: &PacketsArgs) -> anyhow::Result<Self> {
+        Ok(Self {
             options: args.input.options(),
-            filter: args.filter.filter(),
+            filter: args.filter.filter()?,
             observe: args.output.format == Format::Table,
             print: !args.live.takes_stdout() || args.output.output.is_some(),
-        }
+        })
     }
 
     fn map(&self, printer: &dyn PacketPrinter, batch: &Batch, chunk: &mut Chunk) {
@@ -289,11 +314,19 @@ struct Fold {
 }
 
 impl Fold {
-    fn new(args: &PacketsArgs, complete: bool) -> Self {
+    const fn outcome(&self) -> Outcome {
+        if self.complete {
+            Outcome::Done
+        } else {
+            Outcome::Incomplete
+        }
+    }
+
+    fn new(args: &PacketsArgs) -> Self {
         Self {
             summary: Summary::default(),
             left: args.limit.map(NonZeroU64::get),
-            complete,
+            complete: true,
             written: Ok(()),
         }
     }
@@ -340,38 +373,54 @@ impl Fold {
     }
 }
 
-/// A source whose first batch has been looked at ahead of time.
+/// A source whose first packets have been looked at ahead of time.
 struct Peeked<S> {
-    first: Option<Result<Batch, SourceError>>,
+    /// Errors met before the first packet.
+    errors: VecDeque<SourceError>,
+    first: Option<Batch>,
     source: S,
 }
 
 impl<S: PacketSource> Peeked<S> {
     fn new(mut source: S) -> Self {
+        let mut errors = VecDeque::new();
         let mut batch = Batch::new();
-        let first = match source.next_batch(&mut batch) {
-            Ok(true) => Some(Ok(batch)),
-            Ok(false) => None,
-            Err(error) => Some(Err(error)),
+        let first = loop {
+            match source.next_batch(&mut batch) {
+                Ok(true) if batch.is_empty() => {}
+                Ok(true) => break Some(batch),
+                Ok(false) => break None,
+                Err(error) => errors.push_back(error),
+            }
         };
-        Self { first, source }
+        Self {
+            errors,
+            first,
+            source,
+        }
     }
 
     fn peek(&self) -> Option<&Batch> {
-        self.first.as_ref()?.as_ref().ok()
+        self.first.as_ref()
     }
 }
 
 impl<S: PacketSource> PacketSource for Peeked<S> {
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+        if let Some(error) = self.errors.pop_front() {
+            return Err(error);
+        }
         match self.first.take() {
-            Some(Ok(first)) => {
+            Some(first) => {
                 *batch = first;
                 Ok(true)
             }
-            Some(Err(error)) => Err(error),
             None => self.source.next_batch(batch),
         }
+    }
+
+    fn may_block(&self) -> bool {
+        self.source.may_block()
     }
 
     fn statistics(&self) -> Vec<InputStatistics> {

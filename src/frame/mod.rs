@@ -170,8 +170,11 @@ pub struct Datagram<'a> {
     /// left out.
     pub ib: &'a [u8],
     /// Bytes `ib` has by the length fields; more than `ib.len()` when the
-    /// capture cut the packet.
+    /// packet was cut or fragmented.
     pub ib_len: usize,
+    /// Something cut the packet: bytes of `ib` are missing that do not belong
+    /// to a later fragment.
+    pub cut: bool,
     /// First fragment of a fragmented IP datagram.
     pub fragment: bool,
     /// IPv4 options or IPv6 extension headers stand before the UDP header.

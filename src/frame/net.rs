@@ -71,7 +71,7 @@ pub(super) fn ipv4<T: Trace>(cursor: &mut Cursor<'_>, trace: &mut T) -> Result<N
         total => cursor.limit(start, total),
     }
     trace.layer(Layer::Ipv4, start, header_len);
-    let packet = IpPacket {
+    let mut packet = IpPacket {
         offset: start,
         src: header.source_addr().into(),
         dst: header.destination_addr().into(),
@@ -85,6 +85,9 @@ pub(super) fn ipv4<T: Trace>(cursor: &mut Cursor<'_>, trace: &mut T) -> Result<N
         return Err(cursor.skip(Reason::Fragment, Layer::Ipv4));
     }
     cursor.take(Layer::Ipv4, header_len)?;
+    if packet.protocol == AUTHENTICATION {
+        extensions(&mut packet, cursor, trace)?;
+    }
     Ok(Next::Protocol(packet))
 }
 
@@ -218,6 +221,7 @@ fn udp<'a, T: Trace>(
         bth_offset: cursor.at,
         ib: &rest[..rest.len().min(ib_len)],
         ib_len,
+        cut: rest.len() < ib_len.min(room),
         fragment: packet.fragment,
         ip_options: packet.options,
         bad_length,
@@ -256,6 +260,7 @@ pub(super) fn grh<'a, T: Trace>(
         bth_offset: cursor.at,
         ib: cursor.rest(),
         ib_len,
+        cut: cursor.rest().len() < ib_len,
         fragment: false,
         ip_options: false,
         bad_length: false,
@@ -305,6 +310,7 @@ pub(super) fn plain<'a>(raw: &RawPacket<'a>, options: FrameOptions) -> Option<Da
         bth_offset: BTH,
         ib: &raw.data[BTH..raw.data.len().min(BTH + ib_len)],
         ib_len,
+        cut: raw.data.len() < BTH + ib_len,
         fragment: false,
         ip_options: false,
         bad_length: false,

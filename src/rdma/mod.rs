@@ -5,5 +5,8 @@
 //! feature `verbs` and is the only place that does.
 
 pub mod ledger;
+pub mod mtu;
 #[cfg(target_os = "linux")]
 pub mod sysfs;
+#[cfg(all(target_os = "linux", feature = "verbs"))]
+pub mod verbs;

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     frame::RoceVersion,
     source::RawPacket,
-    wire::{Packet, types::RKey},
+    wire::{Packet, icrc::Icrc, types::RKey},
 };
 
 /// Prints packets as CSV.
@@ -23,7 +23,8 @@ pub struct CsvPackets {
 const COLUMNS: &str = "frame,ts_ns,caplen,len,roce,src,dst,sport,vlan,encap,dscp,ecn,ttl,\
 opcode,op,dest_qp,psn,ack_req,se,migreq,pad,pkey,fecn,becn,payload_len,\
 va,rkey,dma_len,aeth_kind,aeth_value,msn,qkey,src_qp,swap_add,compare,atomic_ack,imm,\
-ieth_rkey,xrc_srq,cm,icrc,truncated";
+ieth_rkey,xrc_srq,cm,icrc,truncated,malformed,fragment,feth_placement,feth_selectivity,\
+rdeth_ee_context,icrc_computed,icrc_found,icrc_why";
 
 /// One row: every call writes one field and the comma before it.
 struct Row<'o>(&'o mut Vec<u8>);
@@ -148,6 +149,23 @@ impl PacketPrinter for CsvPackets {
         );
         row.str(packet.icrc.name());
         row.flag(packet.truncated);
+        row.flag(packet.malformed);
+        row.flag(datagram.fragment);
+        row.opt_num(ext.feth.map(|feth| feth.placement));
+        row.opt_num(ext.feth.map(|feth| feth.selectivity));
+        row.opt_num(ext.rdeth.map(|rdeth| rdeth.ee_context));
+        let (values, why) = match packet.icrc {
+            Icrc::Valid => (None, ""),
+            Icrc::Invalid { computed, found } => (Some([computed, found]), ""),
+            Icrc::Unverifiable(why) => (None, why.words()),
+        };
+        for place in 0..2 {
+            row.0.push(b',');
+            if let Some(values) = values {
+                hex(row.0, values[place].into(), 8);
+            }
+        }
+        row.str(why);
         if self.inputs.len() > 1 {
             row.0.push(b',');
             quoted(

@@ -40,11 +40,24 @@ impl PacketPrinter for DetailPackets {
         let mut view = View {
             style: self.style,
             frame: raw.data,
+            missing: "(cut)",
             out,
         };
         for (layer, range) in layers {
             view.header(layer.name(), layer.fields(), range);
         }
+        // What ends before the ICRC cannot be read from it or beyond it.
+        let end = packet
+            .datagram
+            .ib
+            .len()
+            .min(packet.datagram.ib_len.saturating_sub(Icrc::SIZE));
+        view.frame = &raw.data[..packet.datagram.bth_offset + end];
+        view.missing = if packet.truncated || packet.datagram.fragment {
+            "(cut)"
+        } else {
+            "(no room)"
+        };
         view.transport(packet);
         view.payload(packet);
         view.icrc(packet);
@@ -82,7 +95,10 @@ impl DetailPackets {
 
 struct View<'a, 'o> {
     style: Style,
+    /// The bytes that may be read.
     frame: &'a [u8],
+    /// Stands for a field that is not among them.
+    missing: &'static str,
     out: &'o mut Vec<u8>,
 }
 
@@ -99,7 +115,7 @@ impl View<'_, '_> {
             range.end.saturating_sub(1).max(range.start)
         );
         if range.end > self.frame.len() {
-            self.out.extend_from_slice(b", cut by the capture");
+            let _ = write!(self.out, ", not whole {}", self.missing);
         }
         self.out.push(b'\n');
         for field in fields {
@@ -120,7 +136,7 @@ impl View<'_, '_> {
             .resize(self.out.len() + 19usize.saturating_sub(drawn), b' ');
         let _ = write!(self.out, "  {:<29} ", field.name);
         if !value(self.out, field, bytes) {
-            self.out.extend_from_slice(b"(cut)");
+            self.out.extend_from_slice(self.missing.as_bytes());
         }
         self.out.push(b'\n');
     }
@@ -161,7 +177,8 @@ impl View<'_, '_> {
             data = data.get(36..).unwrap_or_default();
         }
         if data.iter().any(|byte| *byte != 0) {
-            let bits = (data.len() * 8) as u16;
+            // A datagram has no more than 232 bytes for it.
+            let bits = data.len().min(232) as u16 * 8;
             let field = Field::new("Bytes", 0, bits, Show::Bytes);
             self.header("Private data", &[field], private..private + data.len());
         }

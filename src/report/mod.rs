@@ -9,22 +9,30 @@ mod csv;
 mod detail;
 mod hex;
 mod json;
+#[cfg(target_os = "linux")]
+mod lab;
 mod pcapng;
 mod record;
 mod style;
 mod summary;
 mod table;
 mod text;
+mod write;
+mod write_document;
 
 pub use csv::CsvPackets;
 pub use detail::DetailPackets;
 pub use hex::dump as hex_dump;
 pub use json::JsonPackets;
+#[cfg(target_os = "linux")]
+pub use lab::{print_down, print_status, print_up};
 pub use pcapng::{Counted, Interface, PcapngWriter};
 pub use record::{Recorded, Recorder};
 pub use style::Style;
 pub use summary::print as print_summary;
 pub use table::{TablePackets, Widths};
+pub use write::{print_write, print_write_plan};
+pub use write_document::WriteDocument;
 
 use crate::{source::RawPacket, wire::Packet};
 

@@ -10,9 +10,11 @@ use super::{
 };
 use crate::{
     source::{InputStatistics, LiveCounters},
-    track::{FlowCount, IcrcState, Summary},
+    track::{FlowCount, FlowKey, IcrcState, Summary},
 };
 
+/// Narrower tables break words and numbers.
+const MIN_WIDTH: usize = 60;
 /// Flows listed; the rest are counted in one line.
 const FLOWS_SHOWN: usize = 20;
 
@@ -31,9 +33,10 @@ pub fn print(
     let mut text = Vec::new();
     text.push(b'\n');
     totals(&mut text, style, summary);
+    let flow_list = summary.flows();
     if summary.packets > 0 {
         operations(&mut text, style, summary, width);
-        flows(&mut text, style, summary, width);
+        flows(&mut text, style, &flow_list, width);
     }
     let line = |text: &mut Vec<u8>, name: &str, value: &str| {
         style.paint(text, Kind::Heading, format!("{name:<9}").as_bytes());
@@ -52,7 +55,7 @@ pub fn print(
             line(&mut text, "Capture", &captured(&input.name, live));
         }
     }
-    for note in notes(summary, inputs) {
+    for note in notes(summary, &flow_list, inputs) {
         line(&mut text, "Note", &note);
     }
     out.write_all(&text)
@@ -96,14 +99,15 @@ fn totals(text: &mut Vec<u8>, style: Style, summary: &Summary) {
     text.push(b'\n');
 }
 
-fn table(titles: &[&str], width: Option<usize>) -> Table {
+/// A table without lines; numbers in all columns but the first.
+pub(super) fn table(titles: &[&str], width: Option<usize>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(titles.iter().copied());
     if let Some(width) = width {
         table
             .set_content_arrangement(comfy_table::ContentArrangement::Dynamic)
-            .set_width(width.try_into().unwrap_or(u16::MAX));
+            .set_width(width.max(MIN_WIDTH).try_into().unwrap_or(u16::MAX));
     }
     for (i, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if i == 0 { 2 } else { 1 }, 1));
@@ -114,7 +118,8 @@ fn table(titles: &[&str], width: Option<usize>) -> Table {
     table
 }
 
-fn put(text: &mut Vec<u8>, style: Style, table: &Table) {
+/// Appends a table and the empty line before it.
+pub(super) fn put(text: &mut Vec<u8>, style: Style, table: &Table) {
     text.push(b'\n');
     for (i, line) in table.lines().enumerate() {
         let kind = if i == 0 { Kind::Heading } else { Kind::Plain };
@@ -131,8 +136,7 @@ fn operations(text: &mut Vec<u8>, style: Style, summary: &Summary, width: Option
     put(text, style, &table);
 }
 
-fn flows(text: &mut Vec<u8>, style: Style, summary: &Summary, width: Option<usize>) {
-    let flows = summary.flows();
+fn flows(text: &mut Vec<u8>, style: Style, flows: &[(FlowKey, FlowCount)], width: Option<usize>) {
     let mut table = table(
         &[
             "flow",
@@ -223,7 +227,11 @@ fn captured(name: &str, live: &LiveCounters) -> String {
     line
 }
 
-fn notes(summary: &Summary, inputs: &[InputStatistics]) -> Vec<String> {
+fn notes(
+    summary: &Summary,
+    flows: &[(FlowKey, FlowCount)],
+    inputs: &[InputStatistics],
+) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |count: u64, one: &str, many: &str| {
         if count > 0 {
@@ -275,8 +283,7 @@ fn notes(summary: &Summary, inputs: &[InputStatistics]) -> Vec<String> {
         }
     }
     // Corruption does not hit every packet of a flow and none of another.
-    let rewritten = summary
-        .flows()
+    let rewritten = flows
         .iter()
         .filter(|(_, count)| count.icrc_checked > 3 && count.icrc_invalid == count.icrc_checked)
         .count();

@@ -199,11 +199,25 @@ impl Row<'_, '_> {
             Style::end(self.out);
         }
         pad += right.map_or(0, |width| width.saturating_sub(written));
+        let indent = self.table.columns[NUMBER].width + GAP;
+        let breaks = self.at > indent
+            && self
+                .table
+                .wrap
+                .is_some_and(|wrap| self.at + pad + written > wrap);
+        if breaks {
+            pad = indent;
+            self.at = 0;
+        }
         // The padding goes in front, now that its length is known.
         let end = self.out.len();
-        self.out.resize(end + pad, b' ');
-        self.out.copy_within(line..end, line + pad);
-        self.out[line..line + pad].fill(b' ');
+        let gap = pad + usize::from(breaks);
+        self.out.resize(end + gap, b' ');
+        self.out.copy_within(line..end, line + gap);
+        self.out[line..line + gap].fill(b' ');
+        if breaks {
+            self.out[line] = b'\n';
+        }
         self.at += pad + written;
     }
 
@@ -214,15 +228,9 @@ impl Row<'_, '_> {
             return;
         }
         let last = self.table.columns[PAYLOAD];
-        let mut start = last.start + last.width + GAP;
-        if let Some(wrap) = self.table.wrap
-            && self.at.max(start - GAP) + GAP + width(&words) > wrap
-        {
-            self.out.push(b'\n');
-            self.at = 0;
-            start = self.table.columns[NUMBER].width + GAP;
-        }
-        self.place(start, kind, None, |out| out.extend_from_slice(&words));
+        self.place(last.start + last.width + GAP, kind, None, |out| {
+            out.extend_from_slice(&words);
+        });
     }
 }
 

@@ -15,7 +15,10 @@ const ZSTD_SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
 pub(super) fn decompress(
     mut input: Box<dyn BufRead + Send>,
 ) -> io::Result<(Box<dyn Read + Send>, bool)> {
-    let head = input.fill_buf()?;
+    // A pipe may deliver less at a time than it takes to tell.
+    let mut head = Vec::new();
+    input.by_ref().take(4).read_to_end(&mut head)?;
+    let input = io::Cursor::new(head.clone()).chain(input);
     if head.starts_with(GZIP) {
         // Several members one after the other are one stream (RFC 1952, 2.2).
         return Ok((Box::new(flate2::bufread::MultiGzDecoder::new(input)), true));
@@ -29,13 +32,13 @@ pub(super) fn decompress(
 }
 
 #[cfg(feature = "zstd-c")]
-fn zstd_reader(input: Box<dyn BufRead + Send>) -> io::Result<Box<dyn Read + Send>> {
+fn zstd_reader(input: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     Ok(Box::new(zstd::Decoder::with_buffer(input)?))
 }
 
 #[cfg(not(feature = "zstd-c"))]
-fn zstd_reader(input: Box<dyn BufRead + Send>) -> io::Result<Box<dyn Read + Send>> {
-    Ok(Box::new(frames::Frames::new(input)))
+fn zstd_reader(input: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    Ok(Box::new(frames::Frames::new(Box::new(input))))
 }
 
 /// Concatenated Zstandard frames through the pure-Rust decoder, which on its
@@ -159,6 +162,30 @@ mod tests {
                 "cut at {cut} is an error, not an end"
             );
         }
+    }
+
+    /// A reader that delivers one byte at a time, as a slow pipe does.
+    struct Drip(Vec<u8>);
+
+    impl Read for Drip {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() || out.is_empty() {
+                return Ok(0);
+            }
+            out[0] = self.0.remove(0);
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn gzip_on_a_slow_pipe_is_recognised() {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut packed, b"plain").unwrap();
+        let packed = packed.finish().unwrap();
+        let (reader, compressed) =
+            decompress(Box::new(io::BufReader::with_capacity(1, Drip(packed)))).unwrap();
+        assert!(compressed);
+        assert_eq!(read_all(reader).unwrap(), b"plain");
     }
 
     #[test]

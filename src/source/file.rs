@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, BufReader, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use super::{
@@ -12,8 +12,8 @@ use super::{
     pcapng::PcapNg,
 };
 
-/// Bytes read before a batch is handed out.
-const BATCH_BYTES: usize = 1 << 20;
+/// Bytes read before a batch is handed out, unless asked otherwise.
+pub const BATCH_BYTES: usize = 1 << 20;
 
 /// A capture file, or standard input.
 pub struct FileSource {
@@ -26,6 +26,7 @@ pub struct FileSource {
     eager: bool,
     format: Format,
     index: u16,
+    batch_bytes: usize,
     /// Bytes of a record whose rest has not been read.
     carry: Vec<u8>,
     /// Offset of `carry` in the (decompressed) input.
@@ -77,6 +78,86 @@ pub fn open(path: &Path, index: u16) -> Result<FileSource, SourceError> {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
     FileSource::new(name, index, Box::new(file), !kind.is_file())
+}
+
+/// A capture file that is opened when its turn comes: a list of files may be
+/// longer than the number of files a process can have open.
+pub struct InputFile {
+    path: PathBuf,
+    index: u16,
+    batch_bytes: usize,
+    state: State,
+}
+
+enum State {
+    Closed,
+    Open(Box<FileSource>),
+    /// Read to its end, or failed; the statistics stay, where it was opened.
+    Done(Option<InputStatistics>),
+}
+
+impl InputFile {
+    /// Names a file; `index` is its number among all inputs, from 0.
+    #[must_use]
+    pub const fn new(path: PathBuf, index: u16, batch_bytes: usize) -> Self {
+        Self {
+            path,
+            index,
+            batch_bytes,
+            state: State::Closed,
+        }
+    }
+
+    fn close(&mut self) {
+        let statistics = match &self.state {
+            State::Open(source) => source.statistics().pop(),
+            State::Closed | State::Done(_) => None,
+        };
+        self.state = State::Done(statistics);
+    }
+}
+
+impl PacketSource for InputFile {
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+        batch.clear();
+        if matches!(self.state, State::Closed) {
+            match open(&self.path, self.index) {
+                Ok(source) => {
+                    let source = source.with_batch_bytes(self.batch_bytes);
+                    self.state = State::Open(Box::new(source));
+                }
+                Err(error) => {
+                    self.state = State::Done(None);
+                    return Err(error);
+                }
+            }
+        }
+        let State::Open(source) = &mut self.state else {
+            return Ok(false);
+        };
+        let more = source.next_batch(batch);
+        if !matches!(more, Ok(true)) {
+            self.close();
+        }
+        more
+    }
+
+    fn may_block(&self) -> bool {
+        match &self.state {
+            State::Open(source) => source.may_block(),
+            State::Done(_) => false,
+            // Pipes, and what cannot be told, may.
+            State::Closed => !self.path.is_file(),
+        }
+    }
+
+    fn statistics(&self) -> Vec<InputStatistics> {
+        match &self.state {
+            State::Open(source) => source.statistics(),
+            State::Done(statistics) => statistics.iter().cloned().collect(),
+            State::Closed => Vec::new(),
+        }
+    }
 }
 
 impl FileSource {
@@ -132,6 +213,7 @@ impl FileSource {
             eager,
             format,
             index,
+            batch_bytes: BATCH_BYTES,
             carry,
             offset,
             packets: 0,
@@ -140,9 +222,18 @@ impl FileSource {
         })
     }
 
+    /// Hands out batches of about this many bytes: smaller ones where much is
+    /// made of every byte.
+    #[must_use]
+    pub const fn with_batch_bytes(mut self, bytes: usize) -> Self {
+        self.batch_bytes = bytes;
+        self
+    }
+
     /// Reads until `bytes` holds a batch's worth or the input ends.
     fn fill(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
-        let want = BATCH_BYTES.saturating_sub(bytes.len()).max(BATCH_BYTES / 2);
+        let most = self.batch_bytes;
+        let want = most.saturating_sub(bytes.len()).max(most / 2);
         if self.eager {
             let start = bytes.len();
             bytes.resize(start + want, 0);
@@ -219,6 +310,10 @@ impl PacketSource for FileSource {
             self.ended = false;
         }
         Ok(!(self.ended && batch.records.is_empty()))
+    }
+
+    fn may_block(&self) -> bool {
+        self.eager
     }
 
     fn statistics(&self) -> Vec<InputStatistics> {

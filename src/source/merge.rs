@@ -33,6 +33,10 @@ impl<S: PacketSource> PacketSource for Chain<S> {
         Ok(false)
     }
 
+    fn may_block(&self) -> bool {
+        self.inputs.iter().any(S::may_block)
+    }
+
     fn statistics(&self) -> Vec<InputStatistics> {
         self.inputs.iter().flat_map(S::statistics).collect()
     }
@@ -127,6 +131,10 @@ impl<S: PacketSource> PacketSource for Merge<S> {
             lane.next += 1;
         }
         Ok(true)
+    }
+
+    fn may_block(&self) -> bool {
+        self.inputs.iter().any(|lane| lane.source.may_block())
     }
 
     fn statistics(&self) -> Vec<InputStatistics> {

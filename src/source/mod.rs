@@ -22,7 +22,7 @@ use std::fmt;
 
 #[cfg(all(feature = "live", unix))]
 pub use control::{ControlFrame, Nonce, recognise};
-pub use file::{FileSource, open};
+pub use file::{BATCH_BYTES, FileSource, InputFile, open};
 #[cfg(all(feature = "live", unix))]
 pub use listener::{Heard, Injector, Listener, OwnedPacket, Proof};
 #[cfg(all(feature = "live", unix))]
@@ -224,13 +224,25 @@ pub trait PacketSource: Send {
     /// the next input, if there is one.
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError>;
 
-    /// What the inputs said about themselves, as far as they were read.
+    /// Whether reading may block for as long as it likes, as a pipe does. Such
+    /// a source is read by the thread that hands its packets on, so that the
+    /// end of the output ends the reading.
+    fn may_block(&self) -> bool {
+        false
+    }
+
+    /// What the inputs that were opened said about themselves, as far as they
+    /// were read.
     fn statistics(&self) -> Vec<InputStatistics>;
 }
 
 impl<S: PacketSource + ?Sized> PacketSource for Box<S> {
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
         (**self).next_batch(batch)
+    }
+
+    fn may_block(&self) -> bool {
+        (**self).may_block()
     }
 
     fn statistics(&self) -> Vec<InputStatistics> {

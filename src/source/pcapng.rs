@@ -28,7 +28,7 @@ const OPT_ISB_OSDROP: u16 = 7;
 struct Interface {
     link: LinkType,
     snaplen: u32,
-    /// Clock ticks in a second.
+    /// Clock ticks in a second; 0 for a resolution that cannot be counted in.
     resolution: u64,
     /// Seconds to add to every timestamp.
     offset: i64,
@@ -204,11 +204,15 @@ impl PcapNg {
             }
             INTERFACE_DESCRIPTION => {
                 short(20)?;
-                self.interfaces.push(interface(block)?);
+                self.interfaces.push(interface(block));
             }
             INTERFACE_STATISTICS => {
                 short(24)?;
-                let interface = self.interface_mut(block.u32(8))?;
+                // Statistics of an interface that is not there help nobody and
+                // harm nobody.
+                let Ok(interface) = self.interface_mut(block.u32(8)) else {
+                    return Ok(());
+                };
                 // Counters are totals: the last block of an interface counts.
                 interface.dropped = block
                     .options(20)
@@ -226,6 +230,11 @@ impl PcapNg {
                     block.u32(8)
                 };
                 let interface = self.interface_mut(id)?;
+                if interface.resolution == 0 {
+                    return Err(format!(
+                        "interface {id} counts time in units too small to count"
+                    ));
+                }
                 let caplen = block.u32(20);
                 if caplen as usize > block.bytes.len() - 32 {
                     return Err(format!(
@@ -296,7 +305,7 @@ fn add(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
-fn interface(block: Block<'_>) -> Result<Interface, String> {
+fn interface(block: Block<'_>) -> Interface {
     let mut interface = Interface {
         link: LinkType(block.u16(8)),
         snaplen: block.u32(12),
@@ -306,20 +315,21 @@ fn interface(block: Block<'_>) -> Result<Interface, String> {
     };
     for (code, value) in block.options(16) {
         match (code, value.bytes.len()) {
-            (OPT_IF_TSRESOL, 1) => interface.resolution = resolution(value.bytes[0])?,
+            (OPT_IF_TSRESOL, 1) => {
+                interface.resolution = resolution(value.bytes[0]).unwrap_or(0);
+            }
             (OPT_IF_TSOFFSET, 8) => interface.offset = value.u64(0) as i64,
             _ => {}
         }
     }
-    Ok(interface)
+    interface
 }
 
 /// Ticks a second: a power of ten, or of two when the top bit is set.
-fn resolution(code: u8) -> Result<u64, String> {
+fn resolution(code: u8) -> Option<u64> {
     let exponent = u32::from(code & 0x7f);
     let base: u64 = if code & 0x80 == 0 { 10 } else { 2 };
     base.checked_pow(exponent)
-        .ok_or_else(|| format!("an interface with time resolution {base}^-{exponent} s"))
 }
 
 #[cfg(test)]
@@ -328,11 +338,11 @@ mod tests {
 
     #[test]
     fn resolutions() {
-        assert_eq!(resolution(6), Ok(1_000_000));
-        assert_eq!(resolution(9), Ok(1_000_000_000));
-        assert_eq!(resolution(0x80 | 0x14), Ok(1 << 20));
-        assert!(resolution(20).is_err());
-        assert!(resolution(0xff).is_err());
+        assert_eq!(resolution(6), Some(1_000_000));
+        assert_eq!(resolution(9), Some(1_000_000_000));
+        assert_eq!(resolution(0x80 | 0x14), Some(1 << 20));
+        assert!(resolution(20).is_none());
+        assert!(resolution(0xff).is_none());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{FlowKey, IcrcState, Observed, Record};
 use crate::{frame::Reason, source::LinkType, wire::opcode::Opcode};
 
 /// Flows counted one by one; packets of further flows are counted together.
-pub const MAX_FLOWS: usize = 1 << 20;
+pub const MAX_FLOWS: usize = 1 << 17;
 
 /// Counts of one directed flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -79,7 +79,7 @@ impl Icrc {
         if datagram.bad_length {
             return Self::Unverifiable(Why::BadLength);
         }
-        if datagram.ib.len() < datagram.ib_len {
+        if datagram.cut {
             return Self::Unverifiable(Why::Cut);
         }
         let Some((covered, found)) = datagram.ib.split_last_chunk::<4>() else {

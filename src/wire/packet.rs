@@ -110,7 +110,7 @@ pub fn parse(datagram: Datagram<'_>, verify_icrc: bool) -> Result<Packet<'_>, Sk
         ext,
         payload: &rest[..rest.len().min(payload_len)],
         payload_len: payload_len as u32,
-        truncated: datagram.ib.len() < datagram.ib_len,
+        truncated: datagram.cut,
         malformed: datagram.bad_length || datagram.ib_len < overhead,
         icrc: if verify_icrc {
             Icrc::check(&datagram)

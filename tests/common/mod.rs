@@ -10,6 +10,7 @@ pub mod craft;
 pub mod net;
 pub mod tshark;
 pub mod tunnel;
+pub mod vm;
 
 use assert_cmd::Command;
 use serde_json::Value;

@@ -1,1 +1,0 @@
-//! What `/sys/class/infiniband` says about devices, without any library.
