@@ -101,10 +101,13 @@ impl Session {
         let payload_verified = match self.verify(&run) {
             Ok(verified) => verified.filter(|_| run.completed > 0),
             Err(error) => {
-                // The run itself went as it went.
-                stopped.get_or_insert(format!(
-                    "the responder did not say what its memory holds: {error}"
-                ));
+                // It may be why the run ended, too: a responder that went away
+                // does not answer.
+                let silent = format!("the responder did not say what its memory holds: {error}");
+                stopped = Some(match stopped {
+                    Some(stopped) => format!("{stopped}; {silent}"),
+                    None => silent,
+                });
                 None
             }
         };
