@@ -8,6 +8,8 @@ mod lab;
 mod live;
 mod output;
 mod packets;
+#[cfg(all(feature = "verbs", target_os = "linux"))]
+mod responder;
 #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
 mod write;
 
@@ -68,6 +70,10 @@ enum Command {
     /// Set up two Soft-RoCE devices on this machine whose packets can be seen
     #[cfg(target_os = "linux")]
     Lab(lab::LabArgs),
+
+    /// Lend memory to `--write --peer` on other hosts
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    Responder(responder::ResponderArgs),
 }
 
 /// Runs the command line.
@@ -75,6 +81,8 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
+        #[cfg(all(feature = "verbs", target_os = "linux"))]
+        Some(Command::Responder(args)) => responder::run(&args),
         #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
         None if cli.write.write => write::run(&cli.write, &cli.packets),
         #[cfg(target_os = "linux")]

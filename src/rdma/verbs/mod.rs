@@ -18,6 +18,7 @@ mod device;
 mod error;
 mod exchange;
 mod job;
+mod memory;
 mod plan;
 mod qp;
 mod responder;
