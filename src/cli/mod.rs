@@ -2,6 +2,8 @@
 
 mod args;
 #[cfg(target_os = "linux")]
+mod doctor;
+#[cfg(target_os = "linux")]
 mod lab;
 mod output;
 mod packets;
@@ -9,6 +11,10 @@ mod packets;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+/// Exit status for a verdict that the user asked to fail on.
+#[cfg(target_os = "linux")]
+const VERDICT: u8 = 1;
 
 /// Exit status for bad usage and unreadable input; clap uses the same.
 const UNUSABLE: u8 = 2;
@@ -23,7 +29,7 @@ const UNUSABLE: u8 = 2;
     version,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Exit status: 0 done; 2 bad usage, or an input that could not be read to its end."
+    after_help = "Exit status: 0 done; 1 a verdict that was asked to be a failure (doctor --fail-on); 2 bad usage, an input that could not be read to its end, or a machine that cannot do it."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -38,6 +44,11 @@ enum Command {
     /// Print every RoCE packet, then a summary
     Packets(packets::PacketsArgs),
 
+    /// Find out what of this machine stands in the way of RDMA or of capturing
+    /// it
+    #[cfg(target_os = "linux")]
+    Doctor(doctor::DoctorArgs),
+
     /// Set up two Soft-RoCE devices on this machine whose packets can be seen
     #[cfg(target_os = "linux")]
     Lab(lab::LabArgs),
@@ -48,6 +59,11 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
+        #[cfg(target_os = "linux")]
+        Some(Command::Doctor(args)) => match doctor::run(&args) {
+            Ok(false) => return ExitCode::from(VERDICT),
+            result => result,
+        },
         #[cfg(target_os = "linux")]
         Some(Command::Lab(args)) => lab::run(&args),
         None => packets::run(&cli.packets),
