@@ -1,6 +1,8 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
+#[cfg(target_os = "linux")]
+mod doctor;
 #[cfg(unix)]
 mod interrupt;
 #[cfg(target_os = "linux")]
@@ -17,6 +19,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// Exit status for a verdict that the user asked to fail on.
+#[cfg(target_os = "linux")]
+const VERDICT: u8 = 1;
+
 /// Exit status for bad usage and unreadable input; clap uses the same.
 const UNUSABLE: u8 = 2;
 /// Exit status for a verdict that the user asked to fail on.
@@ -32,7 +38,7 @@ enum Outcome {
     Incomplete,
     /// The verdict is one that the user asked to fail on.
     #[cfg_attr(
-        not(all(feature = "live", feature = "verbs", target_os = "linux")),
+        not(target_os = "linux"),
         allow(dead_code, reason = "the offline commands give no verdicts yet")
     )]
     NotAsExpected,
@@ -48,7 +54,7 @@ enum Outcome {
     version,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Exit status: 0 done; 2 bad usage, or an input that could not be read to its end."
+    after_help = "Exit status: 0 done; 1 a verdict that was asked to be a failure (--expect, doctor --fail-on); 2 bad usage, an input that could not be read to its end, or a machine that cannot do it."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -66,6 +72,11 @@ struct Cli {
 enum Command {
     /// Print every RoCE packet, then a summary
     Packets(packets::PacketsArgs),
+
+    /// Find out what of this machine stands in the way of RDMA or of capturing
+    /// it
+    #[cfg(target_os = "linux")]
+    Doctor(doctor::DoctorArgs),
 
     /// Set up two Soft-RoCE devices on this machine whose packets can be seen
     #[cfg(target_os = "linux")]
@@ -85,6 +96,8 @@ pub fn main() -> ExitCode {
         Some(Command::Responder(args)) => responder::run(&args),
         #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
         None if cli.write.write => write::run(&cli.write, &cli.packets),
+        #[cfg(target_os = "linux")]
+        Some(Command::Doctor(args)) => doctor::run(&args),
         #[cfg(target_os = "linux")]
         Some(Command::Lab(args)) => lab::run(&args),
         None => packets::run(&cli.packets),

@@ -65,17 +65,12 @@ pub enum LabError {
         kernel: String,
     },
     /// A name is taken.
-    #[error(
-        "{what} {name} exists and is not the lab's: give other names with --prefix, or remove it \
-         with: {repair}"
-    )]
+    #[error("{what} {name} exists and is not the lab's: give other names with --prefix")]
     Taken {
         /// What it is the name of.
         what: &'static str,
         /// The name.
         name: String,
-        /// The command that removes it.
-        repair: String,
     },
     /// An address is taken.
     #[error(
@@ -285,14 +280,12 @@ fn check(host: &Host, plan: &Plan) -> Result<(), LabError> {
             return Err(LabError::Taken {
                 what: "the network device",
                 name: end.netdev.clone(),
-                repair: format!("sudo ip link delete {}", end.netdev),
             });
         }
         if sysfs.device(&end.device).is_some() {
             return Err(LabError::Taken {
                 what: "the RDMA device",
                 name: end.device.clone(),
-                repair: format!("sudo rdma link delete {}", end.device),
             });
         }
     }

@@ -7,6 +7,8 @@
 
 mod csv;
 mod detail;
+#[cfg(target_os = "linux")]
+mod doctor;
 mod hex;
 mod json;
 #[cfg(target_os = "linux")]
@@ -22,6 +24,8 @@ mod write_document;
 
 pub use csv::CsvPackets;
 pub use detail::DetailPackets;
+#[cfg(target_os = "linux")]
+pub use doctor::{Verbosity, print as print_doctor};
 pub use hex::dump as hex_dump;
 pub use json::JsonPackets;
 #[cfg(target_os = "linux")]
