@@ -19,10 +19,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Exit status for a verdict that the user asked to fail on.
-#[cfg(target_os = "linux")]
-const VERDICT: u8 = 1;
-
 /// Exit status for bad usage and unreadable input; clap uses the same.
 const UNUSABLE: u8 = 2;
 /// Exit status for a verdict that the user asked to fail on.
