@@ -138,6 +138,9 @@ pub(super) fn capture(probe: &Probe) -> Vec<Finding> {
         ];
     };
     let netdev = probe.netdevs().first().copied().unwrap_or("any");
+    if probe.iface.is_some() && probe.host.sysfs().netdev(netdev).is_none() {
+        return Vec::new();
+    }
     vec![match try_capture(netdev) {
         Ok(()) => Finding::ok(format!("a capture on {netdev} can be opened")),
         Err(error) => {

@@ -36,12 +36,18 @@ pub(super) fn netdevs(probe: &Probe) -> Vec<Finding> {
 
 /// Which RDMA devices there are, and whether their ports are active.
 pub(super) fn devices(probe: &Probe) -> Vec<Finding> {
+    if let Some(iface) = &probe.iface
+        && probe.host.sysfs().netdev(iface).is_none()
+    {
+        // Said already.
+        return Vec::new();
+    }
     if probe.devices.is_empty() {
         return vec![no_device(probe)];
     }
     let mut findings = Vec::new();
     for device in &probe.devices {
-        findings.extend(device.ports.iter().map(|port| state(device, port)));
+        findings.extend(device.ports.iter().map(|port| state(probe, device, port)));
     }
     findings
 }
@@ -76,7 +82,7 @@ fn on(port: &Port) -> &str {
     port.netdev.as_deref().unwrap_or("no network device")
 }
 
-fn state(device: &Device, port: &Port) -> Finding {
+fn state(probe: &Probe, device: &Device, port: &Port) -> Finding {
     let name = port_name(device, port);
     if !port.is_ethernet() {
         return Finding::note(format!("{name} is InfiniBand, not RoCE"))
@@ -92,9 +98,13 @@ fn state(device: &Device, port: &Port) -> Finding {
         Finding::ok(format!("{what} is ACTIVE"))
     } else {
         let finding = Finding::fail(format!("{what} is {}", port.state.name));
-        match &port.netdev {
-            Some(netdev) => finding.repair(format!("sudo ip link set {netdev} up")),
-            None => finding,
+        let sysfs = probe.host.sysfs();
+        let netdev = port.netdev.as_deref().and_then(|name| sysfs.netdev(name));
+        match netdev {
+            Some(netdev) if !netdev.up => {
+                finding.repair(format!("sudo ip link set {} up", netdev.name))
+            }
+            _ => finding.detail("The port follows the link of the network device."),
         }
     }
 }

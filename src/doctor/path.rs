@@ -12,13 +12,9 @@ use crate::{
 };
 
 /// Why packets of Soft-RoCE to itself cannot be captured.
-fn why_looped(device: &str, netdev: &str) -> String {
-    format!(
-        "{device} hands such packets straight to its own receive path: they reach neither \
-         {netdev} nor lo nor any packet filter, and no capture sees them. This is how the driver \
-         works, no fault of a filter."
-    )
-}
+const WHY_LOOPED: &str = "The driver hands such packets straight to its own receive path: they \
+     reach no network device, not even lo, and no packet filter, so that no capture sees them. \
+     This is how Soft-RoCE works, no fault of a capture filter.";
 
 /// What a Soft-RoCE device sends to itself.
 pub(super) fn loopback(probe: &Probe) -> Vec<Finding> {
@@ -26,7 +22,8 @@ pub(super) fn loopback(probe: &Probe) -> Vec<Finding> {
     if probe.to.is_some() {
         return Vec::new();
     }
-    let lab_is_up = lab::status(&probe.host).is_ok_and(|lab| lab.state == lab::State::Up);
+    let lab = lab::status(&probe.host);
+    let lab_is_up = lab.is_ok_and(|lab| lab.state == lab::State::Up);
     let finding = |(device, port): (&Device, &Port)| {
         let gid = choose_gid(port, None, GidWish::default()).ok()?;
         let netdev = port.netdev.as_deref()?;
@@ -35,7 +32,7 @@ pub(super) fn loopback(probe: &Probe) -> Vec<Finding> {
             "{name} to its own {} never touches {netdev}",
             gid.ip()
         ))
-        .detail(why_looped(&name, netdev));
+        .detail(WHY_LOOPED);
         Some(if lab_is_up {
             finding
         } else {
@@ -63,8 +60,10 @@ pub(super) fn destination(probe: &Probe) -> Vec<Finding> {
             };
             let own_gid = port.gids.iter().any(|gid| gid.ip() == to);
             Some(match local {
-                _ if own_gid => from.to_itself(to),
-                Some(local) if local.netdev.as_deref() == Some(from.netdev) => from.to_itself(to),
+                _ if own_gid => from.to_itself(probe, to),
+                Some(local) if local.netdev.as_deref() == Some(from.netdev) => {
+                    from.to_itself(probe, to)
+                }
                 Some(local) => from.to_neighbour(probe, local),
                 None => from.to_elsewhere(probe, to),
             })
@@ -86,15 +85,17 @@ struct IpRoute {
 }
 
 impl From<'_> {
-    fn to_itself(&self, to: IpAddr) -> Finding {
+    fn to_itself(&self, probe: &Probe, to: IpAddr) -> Finding {
         let name = &self.name;
         if !self.device.is_rxe() {
             return Finding::warn(format!("{to} is {name}'s own address"))
                 .detail("Most adapters loop such packets inside; no capture here sees them.");
         }
+        // Where the lab is up, the way to its other end is a wire.
+        let lab = lab::status(&probe.host);
         Finding::warn(format!("LOOPED: {to} is {name}'s own address"))
-            .detail(why_looped(name, self.netdev))
-            .repair("sudo roce-sniff lab up")
+            .detail(WHY_LOOPED)
+            .repair(lab.map_or_else(|_| "sudo roce-sniff lab up".to_owned(), |lab| lab.next))
     }
 
     /// Another network device of this machine has the address.

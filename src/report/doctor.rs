@@ -43,8 +43,11 @@ pub fn print(
     let width = width.unwrap_or(WIDTH).clamp(INDENT + WORDS_MIN, WIDTH);
     let mut text = Vec::new();
     let mut last = "";
+    let mut explained = None;
     for finding in &examination.checks {
-        if verbosity == Verbosity::Quiet && finding.status < Status::Warn {
+        // Where packets go is told to whoever asks, good or bad.
+        let asked = finding.id == "destination";
+        if verbosity == Verbosity::Quiet && finding.status < Status::Warn && !asked {
             continue;
         }
         let title = if last == finding.title {
@@ -53,7 +56,14 @@ pub fn print(
             finding.title
         };
         last = finding.title;
-        print_finding(&mut text, style, finding, title, verbosity, width);
+        line(&mut text, style, finding, title, width);
+        if verbosity == Verbosity::Verbose || finding.status > Status::Ok {
+            // Two devices need no two explanations of the same.
+            let detail = finding.detail.as_ref();
+            let detail = detail.filter(|_| explained != Some((finding.id, detail)));
+            explained = Some((finding.id, finding.detail.as_ref()));
+            explain(&mut text, style, detail, finding.repair.as_ref(), width);
+        }
     }
     if verbosity > Verbosity::Quiet {
         text.push(b'\n');
@@ -62,38 +72,40 @@ pub fn print(
     out.write_all(&text)
 }
 
-fn print_finding(
-    text: &mut Vec<u8>,
-    style: Style,
-    finding: &Finding,
-    title: &str,
-    verbosity: Verbosity,
-    width: usize,
-) {
-    let status = finding.status;
-    let kind = match status {
+fn line(text: &mut Vec<u8>, style: Style, finding: &Finding, title: &str, width: usize) {
+    let kind = match finding.status {
         Status::Ok => Kind::Response,
         Status::Note => Kind::Request,
         Status::Warn => Kind::Notice,
         Status::Fail => Kind::Bad,
     };
     text.extend_from_slice(b"  ");
-    style.paint(text, kind, format!("{:<4}", status.word()).as_bytes());
+    style.paint(
+        text,
+        kind,
+        format!("{:<4}", finding.status.word()).as_bytes(),
+    );
     text.extend_from_slice(b"  ");
     style.paint(text, Kind::Heading, format!("{title:<14}").as_bytes());
     text.extend_from_slice(b"  ");
-    let words = width - INDENT;
-    folded(text, style, Kind::Plain, &finding.summary, words);
-    if verbosity == Verbosity::Verbose || status > Status::Ok {
-        if let Some(detail) = &finding.detail {
-            indent(text);
-            folded(text, style, Kind::Quiet, detail, words);
-        }
-        if let Some(repair) = &finding.repair {
-            indent(text);
-            style.paint(text, Kind::Heading, format!("$ {repair}").as_bytes());
-            text.push(b'\n');
-        }
+    folded(text, style, Kind::Plain, &finding.summary, width - INDENT);
+}
+
+fn explain(
+    text: &mut Vec<u8>,
+    style: Style,
+    detail: Option<&String>,
+    repair: Option<&String>,
+    width: usize,
+) {
+    if let Some(detail) = detail {
+        indent(text);
+        folded(text, style, Kind::Quiet, detail, width - INDENT);
+    }
+    if let Some(repair) = repair {
+        indent(text);
+        style.paint(text, Kind::Heading, format!("$ {repair}").as_bytes());
+        text.push(b'\n');
     }
 }
 
