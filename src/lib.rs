@@ -60,6 +60,7 @@ pub fn dissect(frame: &[u8], link: LinkType) -> Result<Packet<'_>, Skip> {
         ts_ns: 0,
         len: frame.len() as u32,
         link,
+        path: None,
         data: frame,
     };
     decode(&raw, &Options::default())

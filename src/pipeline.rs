@@ -183,6 +183,7 @@ mod tests {
                 ts_ns: 0,
                 len: 0,
                 link: LinkType::RAW,
+                path: None,
                 data: &[],
             });
             Ok(true)

@@ -48,6 +48,7 @@ fn raw(data: &[u8], len: usize, link: LinkType) -> RawPacket<'_> {
         ts_ns: -1,
         len: len as u32,
         link,
+        path: None,
         data,
     }
 }
@@ -60,7 +61,10 @@ fn print(raw: &RawPacket<'_>, packet: &Packet<'_>) {
     JsonPackets { inputs: inputs() }.packet(raw, packet, &mut json);
     serde_json::from_slice::<serde_json::Value>(&json).expect("JSON");
 
-    let csv = CsvPackets { inputs: inputs() };
+    let csv = CsvPackets {
+        path: true,
+        inputs: inputs(),
+    };
     let mut lines = Vec::new();
     csv.header(&mut lines);
     csv.packet(raw, packet, &mut lines);

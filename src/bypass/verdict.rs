@@ -76,6 +76,18 @@ fn judgement(verdict: Verdict, finding: String, why: String, next: &[&str]) -> J
 const LAB: &str = "put them on a (virtual) wire: sudo roce-sniff lab up";
 const DOCTOR: &str = "see what stands in the way: roce-sniff doctor";
 
+const OTHER_NETDEVS: &str = "listen on the other netdevs: the route to the destination may lead \
+                             through one of them (ip route get ADDRESS)";
+const TAP: &str = "see them all the same: add --tap";
+const TAP_TELLS: &str = "see at the driver what it received: add --tap";
+
+/// A hint at the kernel tap, where it was not there, would help and can be
+/// had.
+fn tap_hint(evidence: &Evidence, hint: &'static str) -> Option<&'static str> {
+    let helps = evidence.tap.is_none() && evidence.driver != DriverKind::Hardware;
+    (helps && cfg!(tap_program)).then_some(hint)
+}
+
 fn never_sent(evidence: &Evidence) -> Option<Judgement> {
     let ledger = &evidence.ledger;
     let stopped = || ledger.stopped.clone().unwrap_or_default();
@@ -255,11 +267,16 @@ fn tapped(evidence: &Evidence) -> Option<Judgement> {
 fn deaf(evidence: &Evidence) -> Option<Judgement> {
     let completed = evidence.ledger.completed();
     let inconclusive = |why: String, next: &[&str]| {
+        let next: Vec<_> = next
+            .iter()
+            .copied()
+            .chain(tap_hint(evidence, TAP_TELLS))
+            .collect();
         Some(judgement(
             Verdict::Inconclusive,
             format!("{completed} operations completed, none of their packets was seen."),
             why,
-            next,
+            &next,
         ))
     };
     let Some(listening) = &evidence.listening else {
@@ -369,7 +386,17 @@ fn bypass(evidence: &Evidence) -> Judgement {
              no sniffer on {netdev}, lo or any can see it."
         ),
     };
-    let mut next = Vec::new();
+    let why = match &evidence.tap {
+        Some(tap) if tap.looped > 0 => {
+            format!(
+                "{why} The kernel tap saw {} of them come round.",
+                tap.looped
+            )
+        }
+        _ => why,
+    };
+    let mut next: Vec<String> = Vec::new();
+    next.extend(tap_hint(evidence, TAP).map(Into::into));
     next.push(LAB.into());
     if ledger
         .endpoint
@@ -416,9 +443,10 @@ fn unexplained(evidence: &Evidence) -> Judgement {
             device(&evidence.ledger),
             counts.join("; ")
         ),
-        &[
-            "listen on the other netdevs: the route to the destination may lead through one of them (ip route get ADDRESS)",
-        ],
+        &[OTHER_NETDEVS]
+            .into_iter()
+            .chain(tap_hint(evidence, TAP_TELLS))
+            .collect::<Vec<_>>(),
     )
 }
 

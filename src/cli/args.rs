@@ -44,7 +44,9 @@ impl InputArgs {
     /// The files as one source; each is opened when its turn comes.
     pub fn source(&self, batch_bytes: usize) -> anyhow::Result<Box<dyn PacketSource>> {
         if self.files.is_empty() {
-            bail!("no capture named: give FILE…, - for standard input, or --iface IF (see --help)");
+            bail!(
+                "no capture named: give FILE…, - for standard input, --iface IF or --tap (see --help)"
+            );
         }
         let stdin = |file: &&PathBuf| file.as_path() == Path::new("-");
         if self.files.iter().filter(stdin).count() > 1 {
@@ -113,7 +115,7 @@ pub struct FilterArgs {
     pub cm: bool,
 }
 
-fn qp_number(text: &str) -> Result<QpNumber, String> {
+pub fn qp_number(text: &str) -> Result<QpNumber, String> {
     parse_number(text, QpNumber::BITS).map(QpNumber::new)
 }
 

@@ -1,8 +1,9 @@
-//! `--iface`: the same commands on packets as they pass a network device.
+//! `--iface`, `--tap`: the same commands on packets as they pass a network
+//! device, or the Soft-RoCE driver.
 
 use std::{num::NonZeroU64, path::PathBuf, time::Duration};
 
-use clap::{Args, builder::RangedU64ValueParser};
+use clap::{ArgGroup, Args, builder::RangedU64ValueParser};
 
 use super::args::duration;
 
@@ -10,10 +11,10 @@ use super::args::duration;
 // With files named, `requires` alone is not enough: clap asks for nothing that
 // conflicts with what is there.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Live capture")]
+#[command(next_help_heading = "Live capture", group = ArgGroup::new("live").multiple(true))]
 pub struct LiveArgs {
     /// Capture from this network device rather than read files; `any` is all
-    #[arg(short, long, value_name = "IF", conflicts_with_all = ["files", "merge"])]
+    #[arg(short, long, value_name = "IF", group = "live", conflicts_with_all = ["files", "merge"])]
     pub iface: Option<String>,
 
     /// Capture only what also matches this filter, as `host 10.0.0.1`
@@ -28,11 +29,11 @@ pub struct LiveArgs {
     pub bpf: Option<String>,
 
     /// Capture for this long, as 10s or 500ms
-    #[arg(long, value_name = "TIME", value_parser = some_time, requires = "iface", conflicts_with = "files")]
+    #[arg(long, value_name = "TIME", value_parser = some_time, requires = "live", conflicts_with = "files")]
     pub duration: Option<Duration>,
 
     /// Capture this many frames; with --write post this many operations (10)
-    #[arg(long, value_name = "N", requires = "iface", conflicts_with = "files")]
+    #[arg(long, value_name = "N", requires = "live", conflicts_with = "files")]
     pub count: Option<NonZeroU64>,
 
     /// Write every captured frame to a pcapng file, whatever is shown; `-` is
@@ -41,7 +42,7 @@ pub struct LiveArgs {
         short = 'w',
         long,
         value_name = "FILE",
-        requires = "iface",
+        requires = "live",
         conflicts_with = "files"
     )]
     pub save: Option<PathBuf>,
@@ -95,10 +96,18 @@ mod capture {
     };
 
     use super::{
-        super::{complain, interrupt},
+        super::{complain, interrupt, tap::TapArgs},
         LiveArgs,
     };
     use anyhow::Context;
+    #[cfg(all(feature = "tap", target_os = "linux"))]
+    use roce_sniff::{
+        rdma::sysfs::Sysfs,
+        source::{
+            LinkType,
+            tap::{Beside, TapOptions, TapSource},
+        },
+    };
     use roce_sniff::{
         report::{Counted, Interface, Recorder, Widths},
         source::{
@@ -114,9 +123,21 @@ mod capture {
 
     /// A live capture, and the recording of it if there is one.
     pub struct LiveCapture {
-        source: LiveSource,
+        source: Box<dyn PacketSource>,
+        place: Place,
         stop: Stop,
         recording: Option<Recording>,
+    }
+
+    /// What is known about a capture before its first packet.
+    struct Place {
+        /// Network device, where one is listened to.
+        netdev: Option<String>,
+        /// What is said to people who wait for packets.
+        words: String,
+        /// In the order of the inputs' numbers.
+        interfaces: Vec<Interface>,
+        started_ns: i64,
     }
 
     struct Recording {
@@ -130,43 +151,46 @@ mod capture {
     impl LiveCapture {
         /// Begins to capture. The first SIGINT or SIGTERM ends the capture, a
         /// second one the program.
-        pub fn open(args: &LiveArgs, iface: &str, port: u16) -> anyhow::Result<Self> {
-            let options = LiveOptions {
-                bpf: args.bpf.clone(),
-                tunnels: args.tunnels,
-                promisc: args.promisc,
-                snaplen: args.snaplen,
-                buffer: args.buffer << 20,
-                duration: args.duration,
-                count: args.count.map(u64::from),
-                ..LiveOptions::new(iface, port)
-            };
+        pub fn open(args: &LiveArgs, tap: &TapArgs, port: u16) -> anyhow::Result<Self> {
             let stop = Stop::default();
             interrupt::sets(&stop.flag())?;
-            let source = LiveSource::open(&options, stop.clone())?;
+            let (source, place) = match &args.iface {
+                Some(iface) if tap.tap => open_both(args, tap, iface, port, &stop)?,
+                Some(iface) => {
+                    let source = LiveSource::open(&options(args, iface, port), stop.clone())?;
+                    let place = Place::netdev(&source, port);
+                    (Box::new(source) as Box<dyn PacketSource>, place)
+                }
+                None => open_tap(args, tap, &stop)?,
+            };
             // Only now, so that a capture that cannot begin spares an old file.
             let recording = match &args.save {
-                Some(_) => Some(Recording::start(args, &source)?),
+                Some(_) => Some(Recording::start(args, &place.interfaces)?),
                 None => None,
             };
             Ok(Self {
                 source,
+                place,
                 stop,
                 recording,
             })
         }
 
         /// One line for people who wait for packets.
-        pub fn announce(&self, port: u16) {
-            complain(&format!(
-                "listening on {} for UDP port {port} and RoCEv1; Ctrl-C ends",
-                self.source.name()
-            ));
+        pub fn announce(&self) {
+            complain(&format!("{}; Ctrl-C ends", self.place.words));
+        }
+
+        /// Names of the inputs by number.
+        pub fn names(&self) -> Vec<String> {
+            let interfaces = self.place.interfaces.iter();
+            interfaces.map(|interface| interface.name.clone()).collect()
         }
 
         /// Widths for the addresses that the device's own suggest.
         pub fn widths(&self) -> Widths {
-            let device = netdev(self.source.name()).ok().flatten();
+            let device = self.place.netdev.as_ref();
+            let device = device.and_then(|name| netdev(name).ok().flatten());
             let own = device.map_or_else(Vec::new, |device| device.addresses);
             // Every device has a link-local address, also one that only
             // mirrors what others send.
@@ -178,43 +202,144 @@ mod capture {
                 own.iter().filter(global).map(|a| a.to_string().len()).max()
             };
             let address = longest.map_or(ADDRESS, |longest| longest.max(ADDRESS));
-            Widths::expected(address, OPERATION, self.source.started_ns())
+            Widths::expected(address, OPERATION, self.place.started_ns)
         }
 
         /// Ends the recording; returns what was counted.
         pub fn finish(self) -> anyhow::Result<Vec<InputStatistics>> {
-            let statistics = self.source.statistics();
-            let Some(recording) = self.recording else {
-                return Ok(statistics);
-            };
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            let counted: Vec<_> = statistics
-                .iter()
-                .map(|input| Counted {
-                    start_ns: self.source.started_ns(),
-                    end_ns: now.as_ref().map_or(0, |now| now.as_nanos() as i64),
-                    counters: input.live.unwrap_or_default(),
-                    delivered: input.packets,
-                })
-                .collect();
-            let result = match recording.failed {
-                Some(error) => Err(error),
-                None => recording.recorder.finish(&counted),
-            };
-            let recorded = result.with_context(|| format!("{}: cannot write", recording.file))?;
-            if recorded.stalled >= Duration::from_millis(100) {
-                complain(&format!(
-                    "{}: slower than the capture, which waited {:.1} s for it",
-                    recording.file,
-                    recorded.stalled.as_secs_f64()
-                ));
+            let mut statistics = self.source.statistics();
+            if let Some(recording) = self.recording {
+                recording.finish(&statistics, self.place.started_ns)?;
+            }
+            // The tap's last input is for devices that come later; mostly none.
+            if statistics.len() > 1 {
+                statistics.retain(|input| input.live.is_none_or(|live| live.received > 0));
             }
             Ok(statistics)
         }
     }
 
+    fn options(args: &LiveArgs, iface: &str, port: u16) -> LiveOptions {
+        LiveOptions {
+            bpf: args.bpf.clone(),
+            tunnels: args.tunnels,
+            promisc: args.promisc,
+            snaplen: args.snaplen,
+            buffer: args.buffer << 20,
+            duration: args.duration,
+            count: args.count.map(u64::from),
+            ..LiveOptions::new(iface, port)
+        }
+    }
+
+    impl Place {
+        fn netdev(source: &LiveSource, port: u16) -> Self {
+            Self {
+                netdev: Some(source.name().into()),
+                words: format!(
+                    "listening on {} for UDP port {port} and RoCEv1",
+                    source.name()
+                ),
+                interfaces: vec![Interface {
+                    name: source.name().into(),
+                    link: source.link(),
+                    snaplen: source.snaplen(),
+                    filter: Some(source.filter().into()),
+                }],
+                started_ns: source.started_ns(),
+            }
+        }
+    }
+
+    type Opened = (Box<dyn PacketSource>, Place);
+
+    #[cfg(all(feature = "tap", target_os = "linux"))]
+    fn open_tap(args: &LiveArgs, tap: &TapArgs, stop: &Stop) -> anyhow::Result<Opened> {
+        let options = TapOptions {
+            duration: args.duration,
+            count: args.count.map(u64::from),
+            ..tap.options(&Sysfs::default())?
+        };
+        let source = TapSource::open(&options, stop.clone())?;
+        let place = Place {
+            netdev: None,
+            words: format!(
+                "tapping in the kernel what {} receives",
+                tapped(&options, 1)
+            ),
+            interfaces: interfaces(&source),
+            started_ns: source.started_ns(),
+        };
+        Ok((Box::new(source), place))
+    }
+
+    #[cfg(all(feature = "tap", target_os = "linux"))]
+    fn open_both(
+        args: &LiveArgs,
+        tap: &TapArgs,
+        iface: &str,
+        port: u16,
+        stop: &Stop,
+    ) -> anyhow::Result<Opened> {
+        let beside = TapOptions {
+            duration: args.duration,
+            ..tap.beside(iface, &Sysfs::default())?
+        };
+        let listening = LiveOptions {
+            count: None,
+            // Packets of both are held until none can be missing before them.
+            timeout: Duration::from_millis(20),
+            ..options(args, iface, port)
+        };
+        let live = LiveSource::open(&listening, stop.clone())?;
+        let mut place = Place::netdev(&live, port);
+        place.words += &format!(", and tapping what {} loops", tapped(&beside, 2));
+        let tap = TapSource::open(&beside, stop.clone())?;
+        place.interfaces.extend(interfaces(&tap));
+        let source = Beside::new(live, tap, stop.clone(), args.count.map(u64::from));
+        Ok((Box::new(source), place))
+    }
+
+    #[cfg(all(feature = "tap", target_os = "linux"))]
+    fn interfaces(tap: &TapSource) -> Vec<Interface> {
+        let interface = |name: &str| Interface {
+            name: name.into(),
+            link: LinkType::RAW,
+            snaplen: tap.snaplen(),
+            filter: None,
+        };
+        tap.names().map(interface).collect()
+    }
+
+    /// The devices in words, with the numbers that their packets will have.
+    #[cfg(all(feature = "tap", target_os = "linux"))]
+    fn tapped(options: &TapOptions, first: usize) -> String {
+        let devices: Vec<_> = (first..)
+            .zip(&options.devices)
+            .map(|(number, device)| format!("{} ({number}:…)", device.name))
+            .collect();
+        if devices.is_empty() {
+            "Soft-RoCE".into()
+        } else {
+            devices.join(" and ")
+        }
+    }
+
+    #[cfg(not(all(feature = "tap", target_os = "linux")))]
+    use super::super::tap::NO_TAP;
+
+    #[cfg(not(all(feature = "tap", target_os = "linux")))]
+    fn open_tap(_: &LiveArgs, _: &TapArgs, _: &Stop) -> anyhow::Result<Opened> {
+        anyhow::bail!(NO_TAP)
+    }
+
+    #[cfg(not(all(feature = "tap", target_os = "linux")))]
+    fn open_both(_: &LiveArgs, _: &TapArgs, _: &str, _: u16, _: &Stop) -> anyhow::Result<Opened> {
+        anyhow::bail!(NO_TAP)
+    }
+
     impl Recording {
-        fn start(args: &LiveArgs, source: &LiveSource) -> anyhow::Result<Self> {
+        fn start(args: &LiveArgs, interfaces: &[Interface]) -> anyhow::Result<Self> {
             let path = args.save.as_deref().unwrap_or("-".as_ref());
             let (file, out): (String, Box<dyn Write + Send>) = if args.takes_stdout() {
                 ("standard output".into(), Box::new(io::stdout()))
@@ -223,13 +348,7 @@ mod capture {
                 let out = File::create(path).with_context(|| format!("{file}: cannot write"))?;
                 (file, Box::new(out))
             };
-            let interface = Interface {
-                name: source.name().into(),
-                link: source.link(),
-                snaplen: source.snaplen(),
-                filter: Some(source.filter().into()),
-            };
-            let recorder = Recorder::start(out, &[interface])
+            let recorder = Recorder::start(out, interfaces)
                 .with_context(|| format!("{file}: cannot write"))?;
             Ok(Self {
                 recorder,
@@ -237,6 +356,33 @@ mod capture {
                 told: false,
                 failed: None,
             })
+        }
+
+        /// Ends the file with what was counted on its interfaces.
+        fn finish(self, statistics: &[InputStatistics], started_ns: i64) -> anyhow::Result<()> {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let counted: Vec<_> = statistics
+                .iter()
+                .map(|input| Counted {
+                    start_ns: started_ns,
+                    end_ns: now.as_ref().map_or(0, |now| now.as_nanos() as i64),
+                    counters: input.live.unwrap_or_default(),
+                    delivered: input.packets,
+                })
+                .collect();
+            let result = match self.failed {
+                Some(error) => Err(error),
+                None => self.recorder.finish(&counted),
+            };
+            let recorded = result.with_context(|| format!("{}: cannot write", self.file))?;
+            if recorded.stalled >= Duration::from_millis(100) {
+                complain(&format!(
+                    "{}: slower than the capture, which waited {:.1} s for it",
+                    self.file,
+                    recorded.stalled.as_secs_f64()
+                ));
+            }
+            Ok(())
         }
 
         /// Takes a copy of a batch, for as long as it takes; false when the

@@ -12,6 +12,7 @@ mod output;
 mod packets;
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 mod responder;
+mod tap;
 #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
 mod write;
 

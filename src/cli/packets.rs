@@ -26,6 +26,7 @@ use super::{
     complain,
     live::LiveArgs,
     output::Output,
+    tap::TapArgs,
 };
 
 /// Arguments of `packets`, and of `roce-sniff` without a command.
@@ -36,6 +37,9 @@ pub struct PacketsArgs {
 
     #[command(flatten)]
     pub live: LiveArgs,
+
+    #[command(flatten)]
+    pub tap: TapArgs,
 
     #[command(flatten)]
     pub filter: FilterArgs,
@@ -67,9 +71,10 @@ pub fn run(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     if args.output.format != Format::Table && (args.verbose || args.hex) {
         bail!("-v and -x go with --format table only");
     }
-    match &args.live.iface {
-        Some(iface) => capture(args, iface),
-        None => read(args),
+    if args.live.iface.is_some() || args.tap.tap {
+        capture(args)
+    } else {
+        read(args)
     }
 }
 
@@ -117,18 +122,18 @@ fn read(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Prints packets as they pass a network device.
+/// Prints packets as they pass a network device, or the driver.
 #[cfg(all(feature = "live", unix))]
-fn capture(args: &PacketsArgs, iface: &str) -> anyhow::Result<Outcome> {
-    let mut source = super::live::LiveCapture::open(&args.live, iface, args.input.port)?;
+fn capture(args: &PacketsArgs) -> anyhow::Result<Outcome> {
+    let mut source = super::live::LiveCapture::open(&args.live, &args.tap, args.input.port)?;
     let job = Job::new(args)?;
     let mut output = Output::open(&args.output, &[], args.live.takes_stdout())?;
     let mut fold = Fold::new(args);
     if !args.output.quiet {
-        source.announce(args.input.port);
+        source.announce();
     }
     let widths = source.widths();
-    let names = vec![iface.to_owned()];
+    let names = source.names();
     let printed = print(
         args,
         &job,
@@ -152,7 +157,7 @@ fn capture(args: &PacketsArgs, iface: &str) -> anyhow::Result<Outcome> {
 }
 
 #[cfg(not(all(feature = "live", unix)))]
-fn capture(_: &PacketsArgs, _: &str) -> anyhow::Result<Outcome> {
+fn capture(_: &PacketsArgs) -> anyhow::Result<Outcome> {
     bail!("this roce-sniff cannot capture: it was built without the feature `live`, for Unix only")
 }
 
@@ -181,7 +186,10 @@ fn print<S: PacketSource>(
 ) -> io::Result<()> {
     let printer: Box<dyn PacketPrinter> = match args.output.format {
         Format::Json => Box::new(JsonPackets { inputs: names }),
-        Format::Csv => Box::new(CsvPackets { inputs: names }),
+        Format::Csv => Box::new(CsvPackets {
+            inputs: names,
+            path: args.tap.tap,
+        }),
         Format::Table if args.verbose => Box::new(DetailPackets {
             style: output.style,
             inputs: names,

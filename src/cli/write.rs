@@ -15,7 +15,8 @@ use clap::Args;
 use roce_sniff::{
     Options,
     bypass::{
-        Control, CounterDelta, DriverKind, Evidence, Listening, Matcher, Seen, Verdict, judge,
+        Control, CounterDelta, DriverKind, Evidence, Listening, Matcher, Seen, Tapped, Verdict,
+        judge,
     },
     decode,
     frame::FrameOptions,
@@ -27,9 +28,15 @@ use roce_sniff::{
         verbs::{Plan, Remote, Session, Target},
     },
     report::{Counted, Interface, PcapngWriter, WriteDocument, print_write, print_write_plan},
-    source::{Heard, LinkType, Listener, LiveCounters, LiveOptions},
+    source::{
+        Heard, LinkType, Listener, LiveCounters, LiveOptions, OwnedPacket, PacketPath, RawPacket,
+        TapHeard,
+    },
     track::Record,
 };
+
+#[cfg(feature = "tap")]
+use roce_sniff::source::tap::TapListener;
 
 use super::{
     Outcome,
@@ -166,6 +173,7 @@ pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
     let mut out = Output::open(output, &[], false)?;
     let table = output.format == Format::Table;
 
+    let tap = tap(packets, &sysfs)?;
     // The listener first, and proven, so that its silence means something.
     let mut listener = Listener::start(iface, packets.input.port, !args.no_control)?;
     listener.prove(PROOF);
@@ -185,13 +193,14 @@ pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
         Err(error) => return Err(error.into()),
     };
     let after = run.counters(&sysfs);
+    let tapped = tap.map(TapListener::finish);
     let heard = listener.finish(PROOF);
     let saved = packets
         .live
         .save
         .as_deref()
-        .map(|path| save(path, &heard, packets.input.port));
-    let evidence = run.evidence(ledger, &before, &after, heard);
+        .map(|path| save(path, &heard, tapped.as_ref(), packets));
+    let evidence = run.evidence(ledger, &before, &after, heard, tapped.as_ref());
     let judgement = judge(&evidence);
     if table {
         let (style, width) = (out.style, out.width);
@@ -209,32 +218,88 @@ pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Writes what the listener heard, control frames left out.
-fn save(path: &Path, heard: &Heard, port: u16) -> anyhow::Result<()> {
+/// The tap, where it is asked for.
+#[cfg(feature = "tap")]
+fn tap(packets: &PacketsArgs, sysfs: &Sysfs) -> anyhow::Result<Option<TapListener>> {
+    if !packets.tap.tap {
+        return Ok(None);
+    }
+    let options = packets.tap.options(sysfs)?;
+    Ok(Some(TapListener::start(&options)?))
+}
+
+#[cfg(not(feature = "tap"))]
+fn tap(packets: &PacketsArgs, _: &Sysfs) -> anyhow::Result<Option<TapListener>> {
+    anyhow::ensure!(!packets.tap.tap, super::tap::NO_TAP);
+    Ok(None)
+}
+
+/// Stands for what cannot be.
+#[cfg(not(feature = "tap"))]
+enum TapListener {}
+
+#[cfg(not(feature = "tap"))]
+impl TapListener {
+    fn finish(self) -> TapHeard {
+        match self {}
+    }
+}
+
+/// Writes what the listener heard, control frames left out, and what was
+/// tapped.
+fn save(
+    path: &Path,
+    heard: &Heard,
+    tapped: Option<&TapHeard>,
+    args: &PacketsArgs,
+) -> anyhow::Result<()> {
     let write = || -> std::io::Result<()> {
-        let interface = Interface {
+        let port = args.input.port;
+        let mut interfaces = vec![Interface {
             name: heard.netdev.clone(),
             link: heard.packets.first().map_or(LinkType::ETHERNET, |p| p.link),
             snaplen: LiveOptions::SNAPLEN,
             filter: Some(format!("udp dst port {port} (roce-sniff --write)")),
-        };
-        let mut file = PcapngWriter::new(File::create(path)?, &[interface])?;
-        for packet in &heard.packets {
-            file.packet(&packet.raw())?;
+        }];
+        let taps = tapped.iter().flat_map(|tapped| &tapped.names);
+        interfaces.extend(taps.map(|name| Interface {
+            name: name.clone(),
+            link: LinkType::RAW,
+            snaplen: args.tap.tap_snaplen,
+            filter: None,
+        }));
+        let mut file = PcapngWriter::new(File::create(path)?, &interfaces)?;
+        let tapped_packets = tapped.iter().flat_map(|tapped| &tapped.packets);
+        let mut packets: Vec<_> = heard.packets.iter().map(OwnedPacket::raw).collect();
+        packets.extend(tapped_packets.map(|packet| RawPacket {
+            input: packet.input + 1,
+            ..packet.raw()
+        }));
+        packets.sort_by_key(|packet| packet.ts_ns);
+        for packet in &packets {
+            file.packet(packet)?;
         }
-        let counters = LiveCounters {
+        let mut counted = vec![LiveCounters {
             received: heard.received,
             dropped: heard.kernel_dropped,
             ..LiveCounters::default()
-        };
-        file.statistics(
-            0,
-            &Counted {
+        }];
+        let taps = tapped.iter().flat_map(|tapped| &tapped.counters);
+        counted.extend(taps.map(|tap| LiveCounters {
+            received: tap.seen.saturating_sub(tap.filtered),
+            dropped: tap.lost,
+            ..LiveCounters::default()
+        }));
+        for (number, counters) in (0..).zip(counted) {
+            let delivered = packets.iter().filter(|p| u32::from(p.input) == number);
+            let counted = Counted {
                 counters,
-                delivered: heard.packets.len() as u64,
+                delivered: delivered.count() as u64,
                 ..Counted::default()
-            },
-        )
+            };
+            file.statistics(number, &counted)?;
+        }
+        Ok(())
     };
     write().with_context(|| format!("{}: cannot write", path.display()))
 }
@@ -319,6 +384,7 @@ impl Run {
         before: &[(String, Option<Counters>)],
         after: &[(String, Option<Counters>)],
         heard: Heard,
+        tapped: Option<&TapHeard>,
     ) -> Evidence {
         let counters = before.iter().zip(after);
         let counters = counters
@@ -333,7 +399,8 @@ impl Run {
                 })
             })
             .collect();
-        let seen = self.seen(&ledger, &heard);
+        let (seen, _, _) = self.seen(&ledger, &heard.packets);
+        let tap = tapped.map(|tapped| self.tapped(&ledger, tapped));
         Evidence {
             counters,
             listening: Some(Listening {
@@ -348,7 +415,7 @@ impl Run {
                 trouble: heard.trouble,
                 seen,
             }),
-            tap: None,
+            tap,
             driver: match &self.device.driver {
                 _ if self.device.is_rxe() => DriverKind::SoftRoce,
                 Some(_) => DriverKind::Hardware,
@@ -362,15 +429,30 @@ impl Run {
         }
     }
 
-    fn seen(&self, ledger: &Ledger, heard: &Heard) -> Seen {
+    /// What of the ledger is among the packets; how many of those were
+    /// looped, and how many RoCE packets there are in all.
+    fn seen(&self, ledger: &Ledger, packets: &[OwnedPacket]) -> (Seen, u64, u64) {
         let mut matcher = Matcher::new(ledger);
-        for packet in &heard.packets {
+        let (mut looped, mut all) = (0, 0);
+        for packet in packets {
             let raw = packet.raw();
             if let Ok(packet) = decode(&raw, &self.decode) {
-                matcher.packet(&Record::new(&raw, &packet));
+                all += 1;
+                let ours = matcher.packet(&Record::new(&raw, &packet));
+                looped += u64::from(ours && raw.path == Some(PacketPath::Looped));
             }
         }
-        matcher.finish()
+        (matcher.finish(), looped, all)
+    }
+
+    fn tapped(&self, ledger: &Ledger, tapped: &TapHeard) -> Tapped {
+        let (seen, looped, packets) = self.seen(ledger, &tapped.packets);
+        Tapped {
+            packets,
+            lost: tapped.lost(),
+            looped,
+            seen,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ fn raw(data: &[u8], len: usize) -> RawPacket<'_> {
         ts_ns: 0,
         len: len as u32,
         link: LinkType::ETHERNET,
+        path: None,
         data,
     }
 }

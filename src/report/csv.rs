@@ -7,12 +7,14 @@ use super::{
 };
 use crate::{
     frame::RoceVersion,
-    source::RawPacket,
+    source::{PacketPath, RawPacket},
     wire::{Packet, icrc::Icrc, types::RKey},
 };
 
 /// Prints packets as CSV.
 pub struct CsvPackets {
+    /// Whether there is a column `path`: where packets were tapped.
+    pub path: bool,
     /// Names of the inputs; a last column `file` is written when there are
     /// several.
     pub inputs: Vec<String>,
@@ -80,6 +82,9 @@ impl Row<'_> {
 impl PacketPrinter for CsvPackets {
     fn header(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(COLUMNS.as_bytes());
+        if self.path {
+            out.extend_from_slice(b",path");
+        }
         if self.inputs.len() > 1 {
             out.extend_from_slice(b",file");
         }
@@ -166,6 +171,9 @@ impl PacketPrinter for CsvPackets {
             }
         }
         row.str(why);
+        if self.path {
+            row.str(raw.path.map_or("", PacketPath::word));
+        }
         if self.inputs.len() > 1 {
             row.0.push(b',');
             quoted(

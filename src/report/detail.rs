@@ -89,6 +89,9 @@ impl DetailPackets {
         if raw.data.len() < raw.len as usize {
             let _ = write!(out, ", {} captured", raw.data.len());
         }
+        if let Some(path) = raw.path {
+            let _ = write!(out, " · {}", path.word());
+        }
         out.push(b'\n');
     }
 }

@@ -136,6 +136,9 @@ impl PacketPrinter for JsonPackets {
         o.num("ts_ns", raw.ts_ns);
         o.num("caplen", raw.data.len());
         o.num("len", raw.len);
+        if let Some(path) = raw.path {
+            o.str("path", path.word());
+        }
         datagram(&mut o, packet);
         bth(&mut o, packet);
         extensions(&mut o, packet);

@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use crate::source::{LinkType, LiveCounters, RawPacket};
+use crate::source::{LinkType, LiveCounters, PacketPath, RawPacket};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -15,6 +15,7 @@ const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
 const OPT_END: u16 = 0;
+const OPT_COMMENT: u16 = 1;
 const OPT_SHB_USERAPPL: u16 = 4;
 const OPT_IF_NAME: u16 = 2;
 const OPT_IF_TSRESOL: u16 = 9;
@@ -25,6 +26,9 @@ const OPT_ISB_IFDROP: u16 = 5;
 const OPT_ISB_FILTERACCEPT: u16 = 6;
 const OPT_ISB_OSDROP: u16 = 7;
 const OPT_ISB_USRDELIV: u16 = 8;
+
+/// Comment of a packet that never touched a netdev.
+const LOOPED: &[u8] = b"loopback-bypassed";
 
 /// Timestamps count in units of 10^-9 s.
 const NANOSECONDS: u8 = 9;
@@ -128,6 +132,10 @@ impl Blocks<'_> {
             b.u32(packet.data.len() as u32);
             b.u32(packet.len);
             b.padded(packet.data);
+            if packet.path == Some(PacketPath::Looped) {
+                b.option(OPT_COMMENT, LOOPED);
+                b.option(OPT_END, &[]);
+            }
         });
     }
 
@@ -243,6 +251,7 @@ mod tests {
             ts_ns,
             len,
             link: [LinkType::ETHERNET, LinkType::RAW][usize::from(input)],
+            path: None,
             data,
         }
     }
@@ -307,6 +316,24 @@ mod tests {
             .collect();
         assert_eq!(read, expected);
         assert_eq!(source.statistics()[0].dropped, Some(5));
+    }
+
+    #[test]
+    fn looped_packets_say_so() {
+        let wired = packet(1, 1, 5, &[1, 2, 3, 4, 5]);
+        let looped = RawPacket {
+            path: Some(PacketPath::Looped),
+            ..wired
+        };
+        let (without, with) = (written(&[wired], None), written(&[looped], None));
+        // The comment's head, its 17 bytes padded to 20, and the end.
+        assert_eq!(with.len(), without.len() + 4 + 20 + 4);
+        assert!(with.windows(LOOPED.len()).any(|bytes| bytes == LOOPED));
+        let input = Box::new(io::Cursor::new(with));
+        let mut source = FileSource::new("test".into(), 0, input, false).unwrap();
+        let mut batch = Batch::new();
+        assert!(source.next_batch(&mut batch).unwrap());
+        assert_eq!(batch.packets().next().unwrap().data, looped.data);
     }
 
     #[test]

@@ -260,6 +260,7 @@ mod tests {
             ts_ns: 1,
             len: 60,
             link: LinkType::ETHERNET,
+            path: None,
             data: &[7; 60],
         });
         batch

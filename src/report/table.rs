@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     frame::RoceVersion,
-    source::RawPacket,
+    source::{PacketPath, RawPacket},
     wire::{
         Packet,
         cm::{CmMessage, Role, ip_service, reject_reason},
@@ -221,9 +221,9 @@ impl Row<'_, '_> {
         self.at += pad + written;
     }
 
-    fn flags(&mut self, packet: &Packet<'_>) {
+    fn flags(&mut self, raw: &RawPacket<'_>, packet: &Packet<'_>) {
         let mut words = Vec::with_capacity(64);
-        let kind = flags(packet, &mut words);
+        let kind = flags(raw, packet, &mut words);
         if words.is_empty() {
             return;
         }
@@ -284,7 +284,7 @@ impl PacketPrinter for TablePackets {
         });
         row.cell(DETAIL, detail_kind(packet), |out| detail(packet, out));
         row.cell(PAYLOAD, Kind::Plain, |out| dec(out, packet.payload_len));
-        row.flags(packet);
+        row.flags(raw, packet);
         out.push(b'\n');
         if self.bytes {
             super::hex_dump(out, raw.data, self.columns[NUMBER].width + GAP);
@@ -367,7 +367,7 @@ fn communication(cm: &CmMessage<'_>, out: &mut Vec<u8>) {
 
 /// Appends the words for what is special about a packet; returns how they
 /// look.
-fn flags(packet: &Packet<'_>, out: &mut Vec<u8>) -> Kind {
+fn flags(raw: &RawPacket<'_>, packet: &Packet<'_>, out: &mut Vec<u8>) -> Kind {
     let mut kind = Kind::Quiet;
     let mut word = |out: &mut Vec<u8>, is: bool, text: &str, severity: Kind| {
         if is {
@@ -381,6 +381,13 @@ fn flags(packet: &Packet<'_>, out: &mut Vec<u8>) -> Kind {
         }
     };
     let (bth, datagram) = (&packet.bth, &packet.datagram);
+    if let Some(path) = raw.path {
+        let kind = match path {
+            PacketPath::Looped => Kind::Notice,
+            PacketPath::Wire => Kind::Quiet,
+        };
+        word(out, true, path.word(), kind);
+    }
     word(out, bth.ack_req, "ack-req", Kind::Quiet);
     word(out, bth.solicited, "solicited", Kind::Quiet);
     word(out, matches!(datagram.ecn(), 1 | 2), "ECT", Kind::Quiet);

@@ -218,6 +218,7 @@ mod tests {
             ts_ns: 0,
             len: data.len() as u32,
             link: LinkType::ETHERNET,
+            path: None,
             data,
         }
     }

@@ -17,7 +17,7 @@ use pcap::{Active, Capture};
 
 use super::{
     Batch, ControlFrame, LinkType, LiveCounters, LiveOptions, LiveSource, Netdev, Nonce,
-    PacketSource, RawPacket, SourceError, Stop, netdev, recognise,
+    PacketPath, PacketSource, RawPacket, SourceError, Stop, netdev, recognise,
 };
 
 /// Bytes of packets kept; later ones are counted.
@@ -100,6 +100,8 @@ fn address(device: &Netdev) -> IpAddr {
 /// A packet on its own, with the bytes that were captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedPacket {
+    /// Number of the input, from 0.
+    pub input: u16,
     /// Nanoseconds since 1970-01-01 00:00 UTC.
     pub ts_ns: i64,
     /// Number of the frame in its capture, from 1.
@@ -108,6 +110,8 @@ pub struct OwnedPacket {
     pub len: u32,
     /// Link-layer type of `bytes`.
     pub link: LinkType,
+    /// How it came, where the kernel tap was there to see.
+    pub path: Option<PacketPath>,
     /// The bytes that were captured.
     pub bytes: Box<[u8]>,
 }
@@ -117,11 +121,12 @@ impl OwnedPacket {
     #[must_use]
     pub fn raw(&self) -> RawPacket<'_> {
         RawPacket {
-            input: 0,
+            input: self.input,
             frame: self.frame,
             ts_ns: self.ts_ns,
             len: self.len,
             link: self.link,
+            path: self.path,
             data: &self.bytes,
         }
     }
@@ -130,10 +135,12 @@ impl OwnedPacket {
 impl From<&RawPacket<'_>> for OwnedPacket {
     fn from(packet: &RawPacket<'_>) -> Self {
         Self {
+            input: packet.input,
             ts_ns: packet.ts_ns,
             frame: packet.frame,
             len: packet.len,
             link: packet.link,
+            path: packet.path,
             bytes: packet.data.into(),
         }
     }

@@ -17,6 +17,10 @@ mod merge;
 mod netdev;
 mod pcap;
 mod pcapng;
+#[cfg(all(feature = "tap", target_os = "linux"))]
+pub mod tap;
+#[cfg(all(feature = "live", unix))]
+mod tapped;
 
 use std::fmt;
 
@@ -30,6 +34,8 @@ pub use live::{LiveOptions, LiveSource, Stop};
 pub use merge::{Chain, Merge};
 #[cfg(all(feature = "live", unix))]
 pub use netdev::{Netdev, netdev, netdevs};
+#[cfg(all(feature = "live", unix))]
+pub use tapped::{TapCounters, TapHeard};
 
 /// Link-layer type of a packet, by its number in the registry of the pcap
 /// formats (LINKTYPE_ values).
@@ -89,6 +95,26 @@ impl fmt::Display for LinkType {
     }
 }
 
+/// How a packet reached the driver, where that was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PacketPath {
+    /// Handed back by the driver to itself: it never touched a netdev.
+    Looped,
+    /// Over a netdev.
+    Wire,
+}
+
+impl PacketPath {
+    /// The word for it in tables and machine-readable output.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Looped => "looped",
+            Self::Wire => "wire",
+        }
+    }
+}
+
 /// One captured packet, borrowed from its batch.
 #[derive(Debug, Clone, Copy)]
 pub struct RawPacket<'a> {
@@ -103,6 +129,8 @@ pub struct RawPacket<'a> {
     pub len: u32,
     /// Link-layer type of `data`.
     pub link: LinkType,
+    /// How it came, where the kernel tap was there to see.
+    pub path: Option<PacketPath>,
     /// The bytes that were captured.
     pub data: &'a [u8],
 }
@@ -115,6 +143,7 @@ pub(crate) struct Record {
     pub caplen: u32,
     pub len: u32,
     pub link: LinkType,
+    pub path: Option<PacketPath>,
 }
 
 /// Where a record of a merged batch came from.
@@ -172,6 +201,7 @@ impl Batch {
             ts_ns: record.ts_ns,
             len: record.len.max(record.caplen),
             link: record.link,
+            path: record.path,
             data: &self.bytes[start..start + record.caplen as usize],
         }
     }
@@ -184,6 +214,7 @@ impl Batch {
             caplen: packet.data.len() as u32,
             len: packet.len,
             link: packet.link,
+            path: packet.path,
         });
         self.origins.push(Origin {
             input: packet.input,
@@ -202,6 +233,7 @@ impl Batch {
             caplen: data.len() as u32,
             len,
             link,
+            path: None,
         });
         self.bytes.extend_from_slice(data);
     }

@@ -94,6 +94,7 @@ impl Pcap {
                 caplen,
                 len: word(header, 12, BIG),
                 link: self.link,
+                path: None,
             });
             at = start + caplen as usize;
         }

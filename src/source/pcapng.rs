@@ -248,6 +248,7 @@ impl PcapNg {
                     caplen,
                     len: block.u32(24),
                     link: interface.link,
+                    path: None,
                 });
             }
             SIMPLE_PACKET => {
@@ -265,6 +266,7 @@ impl PcapNg {
                     caplen,
                     len,
                     link: interface.link,
+                    path: None,
                 });
             }
             // Name resolution, secrets, journal entries, custom blocks.

@@ -183,6 +183,7 @@ mod tests {
             ts_ns: 0,
             len: frame.len() as u32,
             link: LinkType::ETHERNET,
+            path: None,
             data: frame,
         };
         Icrc::check(&walk(&raw, FrameOptions::default(), &mut ()).unwrap())
@@ -236,6 +237,7 @@ mod tests {
                 ts_ns: 0,
                 len: frame.len() as u32,
                 link: LinkType::ETHERNET,
+                path: None,
                 data: &frame[..cut],
             };
             let datagram = walk(&raw, FrameOptions::default(), &mut ()).unwrap();
