@@ -24,13 +24,13 @@ struct QueuePair {
 const MEANING: [(&str, &str); 4] = [
     (
         "INIT",
-        "it never left INIT: its ibv_modify_qp to RTR failed or was never called, and nothing it \
-         posts is sent. Usual causes: GID index 0, a destination that does not answer ARP, an \
-         ignored return value",
+        "its ibv_modify_qp to RTR failed or was never called, and nothing it posts is sent. Usual \
+         causes: GID index 0, a destination that does not answer ARP, a return value that nobody \
+         looks at",
     ),
     (
         "RTR",
-        "it can receive but not send: right for one that only answers, else its ibv_modify_qp to \
+        "it can receive and not send: right for one that only answers, else its ibv_modify_qp to \
          RTS failed or is missing",
     ),
     (
@@ -86,7 +86,7 @@ pub(super) fn states(probe: &Probe) -> Vec<Finding> {
             }
             let who = format!("{} (pid {})", qp.comm, qp.pid.unwrap_or(0));
             let idle = match counted.get(&qp.ifname) {
-                Some(_) if !moved => format!("; the counters of {} stand still", qp.ifname),
+                Some(_) if !moved => format!(". The counters of {} stand still", qp.ifname),
                 _ => String::new(),
             };
             Some(
@@ -94,7 +94,7 @@ pub(super) fn states(probe: &Probe) -> Vec<Finding> {
                     "{} {} of {who} on {} is in {}",
                     qp.kind, qp.lqpn, qp.ifname, qp.state
                 ))
-                .detail(format!("If it stays: {meaning}{idle}.")),
+                .detail(format!("If it stays so, {meaning}{idle}.")),
             )
         })
         .collect();
