@@ -56,6 +56,10 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<Outcome> {
     let mut output = Output::open(&args.output, &[], false)?;
     let mut probe = Probe::new(Host::default(), args.iface.clone(), args.to);
     connect(&mut probe);
+    #[cfg(feature = "verbs")]
+    {
+        probe.ask_mtu = Some(Box::new(roce_sniff::rdma::verbs::active_mtu));
+    }
     let examination = examine(&probe);
     if args.output.format == Format::Json {
         serde_json::to_writer(&mut output, &examination)?;

@@ -293,7 +293,8 @@ mod capture {
         };
         let live = LiveSource::open(&listening, stop.clone())?;
         let mut place = Place::netdev(&live, port);
-        place.words += &format!(", and tapping what {} loops", tapped(&beside, 2));
+        let looping = tapped(&beside, 2);
+        place.words = format!("{}, and tapping what {looping} loops", place.words);
         let tap = TapSource::open(&beside, stop.clone())?;
         place.interfaces.extend(interfaces(&tap));
         let source = Beside::new(live, tap, stop.clone(), args.count.map(u64::from));

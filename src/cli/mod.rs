@@ -68,7 +68,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Print every RoCE packet, then a summary
-    Packets(packets::PacketsArgs),
+    Packets(Box<packets::PacketsArgs>),
 
     /// Find out what of this machine stands in the way of RDMA or of capturing
     /// it

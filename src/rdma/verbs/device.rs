@@ -76,6 +76,13 @@ pub(super) struct Limits {
     pub atomics: bool,
 }
 
+/// Active MTU of a port in bytes, as the device itself says; `None` where it
+/// cannot be asked.
+#[must_use]
+pub fn active_mtu(device: &str, port: u8) -> Option<u32> {
+    Context::open(device).ok()?.port(port).ok()?.active_mtu
+}
+
 impl Context {
     /// Opens the device of that name.
     pub fn open(name: &str) -> Result<Arc<Self>, VerbsError> {

@@ -26,6 +26,7 @@ mod run;
 mod served;
 mod writer;
 
+pub use device::active_mtu;
 pub use error::{Step, VerbsError};
 pub use exchange::{DEFAULT_PORT, Remote};
 pub use plan::{MAX_COUNT, MAX_MEMORY, Plan, Target};
