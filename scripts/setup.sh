@@ -71,8 +71,8 @@ plan() {
     fi
   fi
   if want test; then
-    if [ "$pm" = apt ]; then need tshark=tshark shellcheck=shellcheck
-    else need tshark=wireshark-cli shellcheck=ShellCheck; fi
+    if [ "$pm" = apt ]; then need tshark=tshark shellcheck=shellcheck ip=iproute2
+    else need tshark=wireshark-cli shellcheck=ShellCheck ip=iproute; fi
     need tcpdump=tcpdump zstd=zstd gzip=gzip python3=python3
   fi
   if want vm; then

@@ -28,6 +28,8 @@
 //! ```
 
 pub mod bypass;
+#[cfg(target_os = "linux")]
+pub mod doctor;
 pub mod filter;
 pub mod frame;
 #[cfg(target_os = "linux")]

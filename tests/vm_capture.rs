@@ -118,9 +118,9 @@ fn doctor_tells_loops_from_wires() {
                 .unwrap_or_else(|| panic!("{id}: {document:#}"))
                 .clone()
         };
-        let own = check(&vm.json("doctor"), "loopback");
+        let own = check(&vm.json("doctor"), "destination");
         assert_eq!(own["status"], "warn", "{own}");
-        let peer = check(&vm.json("doctor-peer"), "loopback");
+        let peer = check(&vm.json("doctor-peer"), "destination");
         assert_ne!(peer["status"], "fail", "{peer}");
         assert!(vm.text("doctor-table.out").contains("GID"));
     });

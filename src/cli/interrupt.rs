@@ -4,14 +4,14 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::Context;
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM},
     flag,
 };
 
-/// Lets the first SIGINT, SIGTERM or SIGHUP set `stop`, and a second one end the
+/// Lets the first SIGINT or SIGTERM set `stop`, and a second one end the
 /// program.
 pub fn sets(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag unset.
         flag::register_conditional_default(signal, Arc::clone(stop))
             .and_then(|_| flag::register(signal, Arc::clone(stop)))

@@ -1,6 +1,8 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
+#[cfg(target_os = "linux")]
+mod doctor;
 #[cfg(all(feature = "tap", target_os = "linux"))]
 mod extcap;
 #[cfg(unix)]
@@ -10,6 +12,8 @@ mod lab;
 mod live;
 mod output;
 mod packets;
+#[cfg(all(feature = "verbs", target_os = "linux"))]
+mod responder;
 mod tap;
 #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
 mod write;
@@ -33,7 +37,7 @@ enum Outcome {
     Incomplete,
     /// The verdict is one that the user asked to fail on.
     #[cfg_attr(
-        not(all(feature = "live", feature = "verbs", target_os = "linux")),
+        not(target_os = "linux"),
         allow(dead_code, reason = "the offline commands give no verdicts yet")
     )]
     NotAsExpected,
@@ -49,7 +53,7 @@ enum Outcome {
     version,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Exit status: 0 done; 2 bad usage, or an input that could not be read to its end."
+    after_help = "Exit status: 0 done; 1 a verdict that was asked to be a failure (--expect, doctor --fail-on); 2 bad usage, an input that could not be read to its end, or a machine that cannot do it."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -66,7 +70,12 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Print every RoCE packet, then a summary
-    Packets(packets::PacketsArgs),
+    Packets(Box<packets::PacketsArgs>),
+
+    /// Find out what of this machine stands in the way of RDMA or of capturing
+    /// it
+    #[cfg(target_os = "linux")]
+    Doctor(doctor::DoctorArgs),
 
     /// Set up two Soft-RoCE devices on this machine whose packets can be seen
     #[cfg(target_os = "linux")]
@@ -75,6 +84,10 @@ enum Command {
     /// The kernel tap as a capture interface of Wireshark
     #[cfg(all(feature = "tap", target_os = "linux"))]
     Extcap(extcap::ExtcapArgs),
+
+    /// Lend memory to `--write --peer` on other hosts
+    #[cfg(all(feature = "verbs", target_os = "linux"))]
+    Responder(responder::ResponderArgs),
 }
 
 /// Runs the command line.
@@ -82,8 +95,12 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
+        #[cfg(all(feature = "verbs", target_os = "linux"))]
+        Some(Command::Responder(args)) => responder::run(&args),
         #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
         None if cli.write.write => write::run(&cli.write, &cli.packets),
+        #[cfg(target_os = "linux")]
+        Some(Command::Doctor(args)) => doctor::run(&args),
         #[cfg(target_os = "linux")]
         Some(Command::Lab(args)) => lab::run(&args),
         #[cfg(all(feature = "tap", target_os = "linux"))]

@@ -52,7 +52,7 @@ use super::{
 pub struct WriteArgs {
     /// Drive RDMA operations and tell what of them crossed the netdev
     #[arg(long, requires = "iface", conflicts_with_all = [
-        "limit", "verbose", "hex", "qp", "host", "psn", "nak", "bpf", "duration", "promisc",
+        "limit", "verbose", "hex", "qp", "host", "psn", "nak", "bpf", "duration", "promisc", "tunnels",
     ])]
     pub write: bool,
 

@@ -25,7 +25,9 @@ pub use rxe::{SetupRxe, name_for};
 pub use status::{EndStatus, State, Status, status};
 pub use steps::{Outcome, Undone};
 
-use journal::Journal;
+use std::{thread, time::Duration};
+
+use journal::{Journal, Process};
 use steps::Step;
 
 use crate::host::{
@@ -65,17 +67,12 @@ pub enum LabError {
         kernel: String,
     },
     /// A name is taken.
-    #[error(
-        "{what} {name} exists and is not the lab's: give other names with --prefix, or remove it \
-         with: {repair}"
-    )]
+    #[error("{what} {name} exists and is not the lab's: give other names with --prefix")]
     Taken {
         /// What it is the name of.
         what: &'static str,
         /// The name.
         name: String,
-        /// The command that removes it.
-        repair: String,
     },
     /// An address is taken.
     #[error(
@@ -285,14 +282,12 @@ fn check(host: &Host, plan: &Plan) -> Result<(), LabError> {
             return Err(LabError::Taken {
                 what: "the network device",
                 name: end.netdev.clone(),
-                repair: format!("sudo ip link delete {}", end.netdev),
             });
         }
         if sysfs.device(&end.device).is_some() {
             return Err(LabError::Taken {
                 what: "the RDMA device",
                 name: end.device.clone(),
-                repair: format!("sudo rdma link delete {}", end.device),
             });
         }
     }
@@ -350,8 +345,22 @@ pub fn down(host: &Host) -> Result<Down, LabError> {
     Ok(Down::Removed(undone))
 }
 
+/// How long a command of a killed run may still be at work.
+const LAST_COMMAND: Duration = Duration::from_millis(300);
+
 /// Undoes everything that was begun, last things first.
 fn take_down(host: &Host, journal: &Journal) -> Result<Vec<Undone>, LabError> {
+    let mut undone = undo(host, journal)?;
+    if !journal.complete && journal.writer != Process::this(host) {
+        // Killing a program does not kill the command that it has just given.
+        thread::sleep(LAST_COMMAND);
+        let later = undo(host, journal)?.into_iter();
+        undone.extend(later.filter(|undone| undone.outcome == Outcome::Removed));
+    }
+    Ok(undone)
+}
+
+fn undo(host: &Host, journal: &Journal) -> Result<Vec<Undone>, LabError> {
     let plan = &journal.plan;
     // The kernel would wait for its users inside the removal, and nothing
     // could end that.

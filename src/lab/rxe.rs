@@ -44,7 +44,7 @@ const READY_WITHIN: Duration = Duration::from_secs(2);
 ///
 /// Close every verbs context on the device first: while one of this process is
 /// open, the kernel puts the removal off until it ends. A device that another
-/// program has open is left. The module `rdma_rxe` stays loaded: unloading it
+/// program has open is left to [`down`](super::down). The module `rdma_rxe` stays loaded: unloading it
 /// would take the devices of others away.
 pub struct SetupRxe {
     host: Arc<Host>,
@@ -101,22 +101,22 @@ impl Record {
             .into_iter()
             .partition(|user| user.pid == process::id());
         let still = || steps::is_rxe_on(host, &self.device, &self.netdev) == Some(true);
-        let outcome = if !others.is_empty() {
+        if !others.is_empty() {
             let others: Vec<_> = others.iter().map(ToString::to_string).collect();
-            Outcome::LeftAlone(format!(
-                "{} has it open; when it is done: sudo rdma link delete {}",
-                others.join(", "),
-                self.device
-            ))
-        } else if !own.is_empty() && still() {
-            // Ends when this process does.
-            match host.start("rdma", &["link", "delete", &self.device]) {
+            // What is written down stays too.
+            return Outcome::LeftAlone(format!(
+                "{} has it open; when it is done: sudo roce-sniff lab down",
+                others.join(", ")
+            ));
+        }
+        if !own.is_empty() && still() {
+            // Ends when this process does; until then it stays written down.
+            return match host.start("rdma", &["link", "delete", &self.device]) {
                 Ok(()) => Outcome::Removed,
                 Err(error) => Outcome::Failed(error.to_string()),
-            }
-        } else {
-            steps::undo_rxe(host, &self.device, &self.netdev)
-        };
+            };
+        }
+        let outcome = steps::undo_rxe(host, &self.device, &self.netdev);
         if !matches!(outcome, Outcome::Failed(_)) {
             let _ = fs::remove_file(Self::path(host, &self.netdev));
         }
@@ -266,6 +266,7 @@ pub(super) fn sweep(host: &Host) -> Vec<Undone> {
             what: format!("Soft-RoCE device {}", record.device),
             outcome: record.remove(host),
         })
+        .filter(|undone| undone.outcome != Outcome::Absent)
         .collect()
 }
 

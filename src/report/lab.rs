@@ -56,8 +56,7 @@ pub fn print_down(out: &mut impl Write, style: Style, down: &Down) -> io::Result
                 removed(&mut text, style, undone, "");
             }
             text.extend_from_slice(
-                b"The lab is down. The kernel module rdma_rxe stays loaded; it does nothing \
-                  without a device.\n",
+                b"The lab is down. The module rdma_rxe stays loaded; it idles without a device.\n",
             );
         }
     }
@@ -253,8 +252,7 @@ Next    sudo roce-sniff lab down
         assert_eq!(
             printed(|out, style| print_down(out, style, &down)),
             "removed the a\nleft the c: it is yours\n\
-             The lab is down. The kernel module rdma_rxe stays loaded; it does nothing \
-             without a device.\n"
+             The lab is down. The module rdma_rxe stays loaded; it idles without a device.\n"
         );
     }
 }

@@ -7,6 +7,8 @@
 
 mod csv;
 mod detail;
+#[cfg(target_os = "linux")]
+mod doctor;
 mod extcap;
 mod hex;
 mod json;
@@ -23,6 +25,8 @@ mod write_document;
 
 pub use csv::CsvPackets;
 pub use detail::DetailPackets;
+#[cfg(target_os = "linux")]
+pub use doctor::{Verbosity, print as print_doctor};
 pub use extcap::{Dlt, ExtcapOption, print_dlt, print_interfaces, print_options};
 pub use hex::dump as hex_dump;
 pub use json::JsonPackets;

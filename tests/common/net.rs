@@ -118,6 +118,14 @@ impl Capturing {
         wait_until(what, || self.printed().contains(what));
     }
 
+    /// Ends the command once it has printed this many lines; whatever else was
+    /// captured by then is printed too.
+    pub fn finish_after(self, lines: usize) -> Run {
+        wait_until("lines", || self.printed().lines().count() >= lines);
+        self.signal(Signal::SIGINT);
+        self.finish()
+    }
+
     /// Waits for the end; the status is -1 where a signal killed it.
     pub fn end(&mut self) -> (i32, String) {
         let mut status = None;

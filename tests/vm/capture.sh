@@ -10,9 +10,9 @@ run lab-up 60 lab up
 run lab-status 20 lab status
 run lab-again 60 lab up
 run lab-write 60 --iface rs-veth0 --write --peer-dev rs_rxe1 --format json
-run doctor 30 doctor --iface rs-veth0 --to 10.99.0.1 --format json
-run doctor-peer 30 doctor --iface rs-veth0 --to 10.99.0.2 --format json
-run doctor-table 30 doctor --iface rs-veth0
+run doctor 120 doctor --iface rs-veth0 --to 10.99.0.1 --format json
+run doctor-peer 120 doctor --iface rs-veth0 --to 10.99.0.2 --format json
+run doctor-table 120 doctor --iface rs-veth0
 run lab-down 60 lab down
 run lab-down-again 60 lab down
 keep links-after ip -br link

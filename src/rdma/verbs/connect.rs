@@ -447,7 +447,8 @@ impl Conversation {
             mtu_fixed: plan.mtu.is_some(),
             connect,
         })?;
-        let offer = match self.channel.hear(READY)? {
+        let ready = self.channel.poll(READY)?;
+        let offer = match ready.ok_or(ExchangeError::Busy(READY))? {
             Record::Ready {
                 gid,
                 mtu,

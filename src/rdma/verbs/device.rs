@@ -5,10 +5,7 @@
 use std::{
     ffi::CStr,
     ptr::{self, NonNull},
-    sync::{
-        Arc,
-        atomic::{Ordering, fence},
-    },
+    sync::Arc,
 };
 
 use rdma_sys::{
@@ -23,6 +20,7 @@ use crate::rdma::ledger::WcStatus;
 
 use super::{
     error::{Facts, Fault, Step, VerbsError},
+    memory::Memory,
     plan::mtu_bytes,
 };
 
@@ -76,6 +74,13 @@ pub(super) struct Limits {
     /// READs and atomics that a requester has outstanding.
     pub issued_reads: u8,
     pub atomics: bool,
+}
+
+/// Active MTU of a port in bytes, as the device itself says; `None` where it
+/// cannot be asked.
+#[must_use]
+pub fn active_mtu(device: &str, port: u8) -> Option<u32> {
+    Context::open(device).ok()?.port(port).ok()?.active_mtu
 }
 
 impl Context {
@@ -239,65 +244,47 @@ pub(super) const fn access(atomics: bool) -> u32 {
 }
 
 /// Registered memory of its own.
-///
-/// The device reads and writes it behind the compiler's back. So there is
-/// never a reference to its bytes: they are read and written a volatile word
-/// at a time, through the pointer.
 #[derive(Debug)]
 pub(super) struct Mr {
     ptr: NonNull<ibv_mr>,
-    memory: NonNull<u64>,
-    /// Bytes, a whole number of words.
-    len: usize,
+    memory: Memory,
     /// Held, so that the domain outlives the region.
     _pd: Arc<Pd>,
 }
 
-// SAFETY: as for `Context`; the memory belongs to this value alone, and writing
-// it takes `&mut self`.
+// SAFETY: as for `Context`.
 unsafe impl Send for Mr {}
-// SAFETY: as above.
+// SAFETY: as for `Context`.
 unsafe impl Sync for Mr {}
 
 impl Mr {
     /// Registers `len` bytes (at least one word) of zeroed memory for every
     /// access, also the peer's.
     pub fn new(pd: &Arc<Pd>, len: usize, atomics: bool) -> Result<Self, Fault> {
-        let len = len.max(1).next_multiple_of(8);
-        // SAFETY: an anonymous mapping where the system likes; nothing of
-        // ours is touched.
-        let memory = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
+        let memory = Memory::new(len)?;
+        // SAFETY: the memory lives until after ibv_dereg_mr; the domain is
+        // alive.
+        let mr = unsafe {
+            ibv_reg_mr(
+                pd.as_ptr(),
+                memory.as_ptr(),
+                memory.len(),
+                access(atomics) as i32,
             )
         };
-        if memory == libc::MAP_FAILED {
-            return Err(Fault::last(Step::Allocate));
-        }
-        // A child process that shared these pages would have the device write
-        // into its copy on older kernels. Nothing is lost where this fails.
-        // SAFETY: exactly the mapping just made.
-        unsafe { libc::madvise(memory, len, libc::MADV_DONTFORK) };
-        // SAFETY: the mapping is `len` bytes and lives until after
-        // ibv_dereg_mr; the domain is alive.
-        let mr = unsafe { ibv_reg_mr(pd.as_ptr(), memory, len, access(atomics) as i32) };
-        let (Some(ptr), Some(memory)) = (NonNull::new(mr), NonNull::new(memory.cast())) else {
-            let fault = Fault::last(Step::RegisterMemory);
-            // SAFETY: the mapping made above, which nobody knows of.
-            unsafe { libc::munmap(memory, len) };
-            return Err(fault);
-        };
         Ok(Self {
-            ptr,
+            ptr: NonNull::new(mr).ok_or_else(|| Fault::last(Step::RegisterMemory))?,
             memory,
-            len,
             _pd: Arc::clone(pd),
         })
+    }
+
+    pub const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub const fn memory_mut(&mut self) -> &mut Memory {
+        &mut self.memory
     }
 
     /// Address of the first byte, as the peer names it.
@@ -307,7 +294,7 @@ impl Mr {
 
     /// Bytes.
     pub const fn len(&self) -> usize {
-        self.len
+        self.memory.len()
     }
 
     pub const fn lkey(&self) -> u32 {
@@ -319,56 +306,14 @@ impl Mr {
         // SAFETY: registered and not yet deregistered.
         unsafe { self.ptr.as_ref().rkey }
     }
-
-    fn word(&self, offset: usize, index: usize) -> *mut u64 {
-        let at = offset / 8 + index;
-        assert!(
-            offset.is_multiple_of(8) && at < self.len / 8,
-            "a word outside of the region"
-        );
-        // SAFETY: within the mapping, as was just checked.
-        unsafe { self.memory.as_ptr().add(at) }
-    }
-
-    /// Reads the word at `offset`, a multiple of 8.
-    pub fn read(&self, offset: usize) -> u64 {
-        // SAFETY: within the mapping and aligned.
-        unsafe { self.word(offset, 0).read_volatile() }
-    }
-
-    /// Writes `len` bytes from `offset` on (a multiple of 8) and what is left
-    /// of the last word; `value` gives each word by its number.
-    pub fn fill(&mut self, offset: usize, len: usize, value: impl Fn(u64) -> u64) {
-        for index in 0..len.div_ceil(8) {
-            // SAFETY: within the mapping and aligned.
-            unsafe { self.word(offset, index).write_volatile(value(index as u64)) };
-        }
-        // The device must not be told of the bytes before they are there.
-        fence(Ordering::SeqCst);
-    }
-
-    /// Whether the `len` bytes from `offset` on (a multiple of 8) are those of
-    /// `value`.
-    pub fn holds(&self, offset: usize, len: usize, value: impl Fn(u64) -> u64) -> bool {
-        fence(Ordering::SeqCst);
-        let whole = len / 8;
-        let same = |index: usize, bytes: usize| {
-            // SAFETY: within the mapping and aligned.
-            let found = unsafe { self.word(offset, index).read_volatile() };
-            found.to_ne_bytes()[..bytes] == value(index as u64).to_ne_bytes()[..bytes]
-        };
-        (0..whole).all(|index| same(index, 8)) && (len.is_multiple_of(8) || same(whole, len % 8))
-    }
 }
 
 impl Drop for Mr {
     fn drop(&mut self) {
         // SAFETY: registered by `new`, and nothing names it any more.
-        let returned = unsafe { ibv_dereg_mr(self.ptr.as_ptr()) };
-        // Memory that the device may still write to is better lost.
-        if returned == 0 {
-            // SAFETY: the mapping made by `new`.
-            unsafe { libc::munmap(self.memory.as_ptr().cast(), self.len) };
+        if unsafe { ibv_dereg_mr(self.ptr.as_ptr()) } != 0 {
+            // Memory that the device may still write to is better lost.
+            self.memory.abandon();
         }
     }
 }
@@ -470,5 +415,18 @@ impl Drop for Cq {
         // SAFETY: created by `new`; queue pairs on it hold an `Arc` to it and
         // are gone.
         unsafe { ibv_destroy_cq(self.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// True on every machine, with devices and without.
+    #[test]
+    fn a_device_that_is_not_there_is_an_error_with_a_repair() {
+        let error = Context::open("no_such_device").unwrap_err();
+        assert!([Step::ListDevices, Step::OpenDevice].contains(&error.step));
+        assert!(!error.cause.is_empty(), "{error}");
     }
 }

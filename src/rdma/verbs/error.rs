@@ -82,9 +82,7 @@ impl Step {
             Self::CmListen => "listening (RDMA-CM)",
         }
     }
-}
 
-impl Step {
     /// Whether it is one that connects the queue pair: the device was fine,
     /// and what it was told to do was not.
     #[must_use]
@@ -286,6 +284,8 @@ const MEMLOCK: &str = "the limit of locked memory is likely too low (see ulimit 
 const TOO_MANY: &str =
     "the device does not take that many work requests at once: ask for fewer with --depth";
 const NO_CM: &str = "/dev/infiniband/rdma_cm is missing: sudo modprobe rdma_ucm";
+const NO_NEIGHBOUR: &str = "{dest} does not answer address resolution (ARP or neighbour discovery) \
+    from {netdev}: ping {dest}, then see ip route get {dest} and ip neigh show {dest}";
 const GIDS: &str =
     "look at the GIDs with: grep . /sys/class/infiniband/{device}/ports/{port}/gids/*";
 
@@ -326,7 +326,7 @@ const CAUSES: &[Cause] = &[
     // destination an IPv4 one. A program that ignores this error posts into
     // the void and waits for ever.
     Cause {
-        steps: &[Step::ToRtr],
+        steps: &[Step::ToRtr, Step::CmResolve],
         errno: libc::EINVAL,
         when: Facts::families_differ,
         text: "source GID {index} ({gid}) and destination {dest} are not of one kind (IPv4, IPv6, \
@@ -340,12 +340,7 @@ const CAUSES: &[Cause] = &[
         "GID index {index} is likely empty, not of RoCE v2, or without a route to {dest}: \
          grep . /sys/class/infiniband/{device}/ports/{port}/gids/* lists the GIDs",
     ),
-    row(
-        &[Step::ToRtr],
-        libc::ETIMEDOUT,
-        "{dest} does not answer address resolution (ARP or neighbour discovery) on {netdev}: \
-         ping {dest}, then see ip neigh show {dest}",
-    ),
+    row(&[Step::ToRtr], libc::ETIMEDOUT, NO_NEIGHBOUR),
     row(
         &[Step::ToRtr],
         libc::EHOSTUNREACH,
@@ -355,6 +350,11 @@ const CAUSES: &[Cause] = &[
         &[Step::ToRtr],
         libc::ENETUNREACH,
         "there is no route to {dest}: see ip route get {dest}",
+    ),
+    row(
+        &[Step::ToRtr],
+        libc::ENODATA,
+        "GID index {index} is empty: grep . /sys/class/infiniband/{device}/ports/{port}/gids/* lists the GIDs",
     ),
     row(&[Step::ToRtr], libc::ENODEV, GIDS),
     row(&[Step::ToRtr], libc::ENOENT, GIDS),
@@ -375,12 +375,7 @@ const CAUSES: &[Cause] = &[
         libc::ENODEV,
         "no RDMA device holds the address {gid}, or none reaches {dest}: see rdma link",
     ),
-    row(
-        &[Step::CmResolve],
-        libc::ETIMEDOUT,
-        "{dest} does not answer address resolution (ARP or neighbour discovery) on {netdev}: \
-         ping {dest}, then see ip neigh show {dest}",
-    ),
+    row(&[Step::CmResolve], libc::ETIMEDOUT, NO_NEIGHBOUR),
     row(
         &[Step::CmResolve, Step::CmListen],
         libc::EADDRNOTAVAIL,
@@ -390,7 +385,7 @@ const CAUSES: &[Cause] = &[
         &[Step::CmConnect],
         libc::ETIMEDOUT,
         "the connection manager of {dest} does not answer: UDP port 4791 may be filtered on \
-         the way, and the responder there must have rdma_ucm loaded",
+         the way, and the kernel there needs rdma_ucm",
     ),
     row(
         &[Step::PostSend],
@@ -447,7 +442,7 @@ mod tests {
     fn silence_of_the_neighbour_and_the_memory_limit_have_repairs() {
         let facts = facts("::ffff:10.0.0.1", "::ffff:10.0.0.9");
         let error = text(Step::ToRtr, libc::ETIMEDOUT, &facts);
-        assert!(error.contains("on veth0: ping 10.0.0.9"), "{error}");
+        assert!(error.contains("from veth0: ping 10.0.0.9"), "{error}");
         let error = text(Step::RegisterMemory, libc::ENOMEM, &facts);
         assert!(error.contains("ulimit -l"), "{error}");
         let error = text(Step::ToRts, libc::EIO, &facts);

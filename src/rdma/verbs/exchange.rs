@@ -58,7 +58,7 @@ impl Remote {
                 host,
                 rest.strip_prefix(':').or(rest.is_empty().then_some("")),
             )
-        } else if address.parse::<Ipv6Addr>().is_ok() {
+        } else if address.matches(':').count() > 1 {
             (address, Some(""))
         } else {
             let (host, port) = address.split_once(':').unwrap_or((address, ""));
@@ -93,9 +93,11 @@ pub(super) enum ExchangeError {
     Closed,
     #[error("the peer said nothing for {:.1} s", .0.as_secs_f64())]
     Silent(Duration),
+    #[error("the responder did not get ready within {:.0} s; it may be busy with another writer", .0.as_secs_f64())]
+    Busy(Duration),
     #[error("the connection broke: {0}")]
     Io(#[from] io::Error),
-    #[error("the peer is no roce-sniff: it said {0:02x?}")]
+    #[error("the peer is no roce-sniff: it began with \"{}\"", .0.escape_ascii())]
     Stranger([u8; 4]),
     #[error(
         "the peer speaks version {0} of the exchange, this program {VERSION}: use the same roce-sniff on both hosts"
@@ -559,6 +561,7 @@ mod tests {
         assert_eq!(parts("fd00::2"), host("fd00::2", DEFAULT_PORT));
         assert_eq!(parts("[fd00::2]"), host("fd00::2", DEFAULT_PORT));
         assert_eq!(parts("[fd00::2]:99"), host("fd00::2", 99));
+        assert_eq!(parts("fe80::2%eth0"), host("fe80::2%eth0", DEFAULT_PORT));
         for broken in ["", ":99", "node:port", "node:99999", "[fd00::2", "[::1]x"] {
             assert_eq!(parts(broken), None, "{broken}");
         }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rdma::ledger::Op;
 
-use super::plan::MAX_MEMORY;
+use super::{memory::Memory, plan::MAX_MEMORY};
 
 /// Operations, and the memory they act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +111,39 @@ impl Job {
     /// What the word that atomics act on holds before operation `n`.
     pub const fn before_atomic(&self, n: u32) -> u64 {
         self.seed.wrapping_add(n as u64)
+    }
+
+    /// Whether `memory` holds, from `offset` on, the bytes of operation `n`.
+    pub fn is_in(&self, memory: &Memory, offset: usize, n: u32) -> bool {
+        memory.holds(offset, self.size as usize, |index| self.word(n, index))
+    }
+
+    /// Puts the bytes of operation `n` into `memory` at `offset`.
+    pub fn put(&self, memory: &mut Memory, offset: usize, n: u32) {
+        memory.fill(offset, self.size as usize, |index| self.word(n, index));
+    }
+
+    /// Whether a responder's memory holds what it should after the first
+    /// `completed` of `posted` operations completed at the requester; `None`
+    /// when it can tell nothing. What later operations have overwritten, or
+    /// begun to, is not looked at.
+    pub fn is_done(&self, memory: &Memory, completed: u32, posted: u32) -> Option<bool> {
+        if completed == 0 || completed > posted || posted > self.count {
+            return None;
+        }
+        match self.op {
+            // The requester's memory tells.
+            Op::Read => None,
+            // One that failed at the requester may have been done.
+            Op::FetchAdd | Op::CmpSwap => {
+                let done = memory.read(0).wrapping_sub(self.before_atomic(completed));
+                Some(done <= u64::from(posted - completed))
+            }
+            Op::Write | Op::WriteImm | Op::Send => {
+                let mut kept = posted.saturating_sub(self.slots)..completed;
+                Some(kept.all(|n| self.is_in(memory, self.remote_offset(n), n)))
+            }
+        }
     }
 
     /// Immediate data of operation `n`: its number from 1.
@@ -235,6 +268,40 @@ mod tests {
         words.sort_unstable();
         words.dedup();
         assert_eq!(words.len(), 2000);
+    }
+
+    #[test]
+    fn memory_is_held_against_what_completed() {
+        // Two slots for five operations.
+        let job = Job {
+            count: 5,
+            slots: 2,
+            ..Job::new(Op::Write, 2, 100, 1).unwrap()
+        };
+        let mut memory = Memory::new(job.remote_len()).unwrap();
+        assert_eq!(job.is_done(&memory, 0, 0), None, "nothing was done");
+        assert_eq!(job.is_done(&memory, 2, 2), Some(false), "nothing arrived");
+        for n in 0..4 {
+            job.put(&mut memory, job.remote_offset(n), n);
+        }
+        assert_eq!(job.is_done(&memory, 4, 4), Some(true));
+        // The fifth failed, and may have torn what the third had left.
+        memory.fill(job.remote_offset(4), 8, |_| 0);
+        assert_eq!(job.is_done(&memory, 4, 5), Some(true));
+        memory.fill(job.remote_offset(3), 8, |_| 0);
+        assert_eq!(job.is_done(&memory, 4, 5), Some(false));
+        assert_eq!(job.is_done(&memory, 5, 4), None, "nonsense of a peer");
+        assert_eq!(job.is_done(&memory, u32::MAX, u32::MAX), None);
+    }
+
+    #[test]
+    fn an_atomic_that_failed_may_have_been_done() {
+        let job = Job::new(Op::FetchAdd, 5, 8, 1).unwrap();
+        let mut memory = Memory::new(job.remote_len()).unwrap();
+        for (value, good) in [(2, false), (3, true), (4, true), (5, false)] {
+            memory.fill(0, 8, |_| job.before_atomic(value));
+            assert_eq!(job.is_done(&memory, 3, 4), Some(good), "{value}");
+        }
     }
 
     #[test]

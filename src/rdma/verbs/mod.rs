@@ -18,6 +18,7 @@ mod device;
 mod error;
 mod exchange;
 mod job;
+mod memory;
 mod plan;
 mod qp;
 mod responder;
@@ -25,6 +26,7 @@ mod run;
 mod served;
 mod writer;
 
+pub use device::active_mtu;
 pub use error::{Step, VerbsError};
 pub use exchange::{DEFAULT_PORT, Remote};
 pub use plan::{MAX_COUNT, MAX_MEMORY, Plan, Target};

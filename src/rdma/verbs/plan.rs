@@ -15,6 +15,8 @@ pub const MAX_COUNT: u32 = 1 << 24;
 /// together stay within 64 MiB.
 pub const MAX_MEMORY: u32 = 32 << 20;
 
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A run of a writer: from where, to where, what and how many.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -135,6 +137,10 @@ impl Plan {
                 ),
             ),
             (
+                self.interval > DAY,
+                "an interval of more than a day is hardly meant".to_owned(),
+            ),
+            (
                 self.timeout.is_zero(),
                 "a timeout of 0 leaves no time for any completion".to_owned(),
             ),
@@ -184,12 +190,13 @@ mod tests {
     fn plans_that_would_wait_for_ever_are_refused() {
         let plan = Plan::new("rxe0", 1, 1, Ipv6Addr::LOCALHOST);
         plan.check().unwrap();
-        let spoils: [(Spoil, &str); 6] = [
+        let spoils: [(Spoil, &str); 7] = [
             (|p| p.count = 0, "count of 0"),
             (|p| p.depth = 0, "depth of 0"),
             (|p| p.retry_count = 7, "retry for ever"),
             (|p| p.ack_timeout = 0, "wait for ever"),
             (|p| p.mtu = Some(1500), "not 1500"),
+            (|p| p.interval = Duration::MAX, "more than a day"),
             (|p| p.timeout = Duration::ZERO, "timeout of 0"),
         ];
         for (spoil, words) in spoils {

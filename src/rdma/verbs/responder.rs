@@ -171,13 +171,17 @@ impl Responder {
             };
             let mut visit = Visit {
                 plan: &self.plan,
-                peer,
+                // An IPv4 peer of an IPv6 socket is an IPv4 peer.
+                peer: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
                 stop,
                 greeted: false,
             };
             let event = match visit.run(stream, tell) {
                 Ok(event) => event,
-                Err(Trouble(why)) => ResponderEvent::Failed { peer, why },
+                Err(Trouble(why)) => ResponderEvent::Failed {
+                    peer: visit.peer,
+                    why,
+                },
             };
             tell(&event);
             if self.plan.once && visit.greeted {
@@ -369,7 +373,7 @@ impl Visit<'_> {
     /// Memory and queue pair for a job, in RESET.
     fn open(side: &Side, wish: &Wish) -> Result<(Qp, Served, u32), Fault> {
         let most = side.limits.work_requests.min(side.limits.completions);
-        let receives = Served::receives(&wish.job, wish.depth.max(RECEIVES), most);
+        let receives = Served::receives(&wish.job, wish.depth.clamp(RECEIVES, 4 * RECEIVES), most);
         let served = Served::new(&side.pd, wish.job, side.limits.atomics)?;
         let qp = Qp::new(&side.pd, Room { sends: 1, receives })?;
         Ok((qp, served, receives))

@@ -41,13 +41,11 @@ impl Served {
         let mut memory = Mr::new(pd, job.remote_len(), atomics)?;
         if job.op == Op::Read {
             for slot in 0..job.slots {
-                memory.fill(job.remote_offset(slot), job.size as usize, |index| {
-                    job.word(slot, index)
-                });
+                job.put(memory.memory_mut(), job.remote_offset(slot), slot);
             }
         }
         if job.op.is_atomic() {
-            memory.fill(0, 8, |_| job.before_atomic(0));
+            memory.memory_mut().fill(0, 8, |_| job.before_atomic(0));
         }
         Ok(Self {
             job,
@@ -157,38 +155,18 @@ impl Served {
 
     /// Checks what operation `n` left in its slot.
     pub fn check(&mut self, n: u32) {
-        let job = self.job;
-        let at = job.remote_offset(n);
-        if !self
-            .memory
-            .holds(at, job.size as usize, |index| job.word(n, index))
-        {
+        let at = self.job.remote_offset(n);
+        if !self.job.is_in(self.memory.memory(), at, n) {
             self.wrong += 1;
         }
     }
 
-    /// Whether memory holds what it should after the first `completed` of
-    /// `posted` operations completed; `None` when nothing can be said.
-    pub fn verify(&mut self, completed: u32, posted: u32) -> Option<bool> {
-        let job = self.job;
-        if completed == 0 || completed > posted || posted > job.count {
-            return None;
-        }
-        match job.op {
-            // The requester's memory tells.
-            Op::Read => return None,
-            Op::FetchAdd | Op::CmpSwap => {
-                // One that failed at the requester may have been done.
-                let value = self.memory.read(0);
-                return Some((completed..=posted).any(|done| value == job.before_atomic(done)));
-            }
-            Op::Write | Op::WriteImm | Op::Send => {}
-        }
-        // Later operations have overwritten, or begun to, what is older.
-        for n in posted.saturating_sub(job.slots)..completed {
-            self.check(n);
-        }
-        let all_received = !job.takes_receives() || self.received >= completed;
-        Some(self.wrong == 0 && all_received)
+    /// Whether memory holds what it should, and everything was received, after
+    /// the first `completed` of `posted` operations completed; `None` when
+    /// nothing can be said.
+    pub fn verify(&self, completed: u32, posted: u32) -> Option<bool> {
+        let done = self.job.is_done(self.memory.memory(), completed, posted)?;
+        let all_received = !self.job.takes_receives() || self.received >= completed;
+        Some(done && self.wrong == 0 && all_received)
     }
 }

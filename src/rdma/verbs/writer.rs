@@ -101,10 +101,13 @@ impl Session {
         let payload_verified = match self.verify(&run) {
             Ok(verified) => verified.filter(|_| run.completed > 0),
             Err(error) => {
-                // The run itself went as it went.
-                stopped.get_or_insert(format!(
-                    "the responder did not say what its memory holds: {error}"
-                ));
+                // It may be why the run ended, too: a responder that went away
+                // does not answer.
+                let silent = format!("the responder did not say what its memory holds: {error}");
+                stopped = Some(match stopped {
+                    Some(stopped) => format!("{stopped}; {silent}"),
+                    None => silent,
+                });
                 None
             }
         };
@@ -227,12 +230,14 @@ impl Session {
             self.check_slot(before, run);
         }
         let at = job.local_offset(n);
-        let bytes = job.size as usize;
         match job.op {
             Op::Write | Op::WriteImm | Op::Send => {
-                self.local.fill(at, bytes, |index| job.word(n, index));
+                job.put(self.local.memory_mut(), at, n);
             }
-            Op::Read if n >= job.slots => self.local.fill(at, bytes, |_| 0),
+            Op::Read if n >= job.slots => {
+                let bytes = job.size as usize;
+                self.local.memory_mut().fill(at, bytes, |_| 0);
+            }
             Op::Read | Op::FetchAdd | Op::CmpSwap => {}
         }
         let va = self.window.va + job.remote_offset(n) as u64;
@@ -303,12 +308,11 @@ impl Session {
     /// Whether the requester's memory holds what operation `n` fetched.
     fn arrived(&self, n: u32) -> bool {
         let job = self.job;
-        let at = job.local_offset(n);
+        let (memory, at) = (self.local.memory(), job.local_offset(n));
         if job.op.is_atomic() {
-            self.local.read(at) == job.before_atomic(n)
+            memory.read(at) == job.before_atomic(n)
         } else {
-            self.local
-                .holds(at, job.size as usize, |index| job.word(n, index))
+            job.is_in(memory, at, n)
         }
     }
 

@@ -242,11 +242,11 @@ fn words(error: &(dyn std::error::Error + 'static)) -> String {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         words.extend(lines.next().map(str::to_owned));
         // What the verifier objects to is its last word but for statistics.
-        let mut objection = lines.filter(|line| {
+        let objection = lines.rfind(|line| {
             let statistics = ["processed ", "stack depth", "verification time"];
             !statistics.iter().any(|word| line.starts_with(word))
         });
-        words.extend(objection.next_back().map(str::to_owned));
+        words.extend(objection.map(str::to_owned));
         next = error.source();
     }
     words.join(": ")
