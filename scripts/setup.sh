@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing and nothing else: scripts/setup.sh [build|test|vm]...   (default: build)
-#   build  compiler, libpcap, libibverbs, librdmacm, a libclang that rdma-sys can use
+#   build  compiler, libpcap, libibverbs, librdmacm, a libclang that rdma-sys can use, clang and libbpf for the
+#          kernel tap
 #   test   build, and the tools the tests compare with
 #   vm     a kernel with rdma_rxe and an emulator, to run Soft-RoCE without touching this machine's kernel
 set -euo pipefail
@@ -59,8 +60,8 @@ plan() {
   local v
   missing=() pypi=()
   if want build; then
-    if [ "$pm" = apt ]; then need gcc libc6-dev pkg-config=pkg-config libpcap-dev libibverbs-dev librdmacm-dev
-    else need gcc glibc-devel pkg-config=pkgconf-pkg-config libpcap-devel rdma-core-devel; fi
+    if [ "$pm" = apt ]; then need gcc libc6-dev pkg-config=pkg-config libpcap-dev libibverbs-dev librdmacm-dev clang=clang libbpf-dev
+    else need gcc glibc-devel pkg-config=pkgconf-pkg-config libpcap-devel rdma-core-devel clang=clang libbpf-devel; fi
     # The runtime library alone is enough (env.sh lends it gcc's headers): a tenth of libclang-N-dev.
     if [ -z "${LIBCLANG_PATH:-}" ]; then
       for v in 15 14 13; do

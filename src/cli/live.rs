@@ -263,10 +263,7 @@ mod capture {
         let source = TapSource::open(&options, stop.clone())?;
         let place = Place {
             netdev: None,
-            words: format!(
-                "tapping in the kernel what {} receives",
-                tapped(&options, 1)
-            ),
+            words: format!("tapping in the kernel: {}", tapped(&options, 1)),
             interfaces: interfaces(&source),
             started_ns: source.started_ns(),
         };
@@ -293,8 +290,12 @@ mod capture {
         };
         let live = LiveSource::open(&listening, stop.clone())?;
         let mut place = Place::netdev(&live, port);
-        let looping = tapped(&beside, 2);
-        place.words = format!("{}, and tapping what {looping} loops", place.words);
+        place.words = [
+            &place.words,
+            ", and tapping what is looped: ",
+            &tapped(&beside, 2),
+        ]
+        .concat();
         let tap = TapSource::open(&beside, stop.clone())?;
         place.interfaces.extend(interfaces(&tap));
         let source = Beside::new(live, tap, stop.clone(), args.count.map(u64::from));
@@ -320,9 +321,9 @@ mod capture {
             .map(|(number, device)| format!("{} ({number}:…)", device.name))
             .collect();
         if devices.is_empty() {
-            "Soft-RoCE".into()
+            "Soft-RoCE devices to come".into()
         } else {
-            devices.join(" and ")
+            devices.join(", ")
         }
     }
 

@@ -3,6 +3,8 @@
 mod args;
 #[cfg(target_os = "linux")]
 mod doctor;
+#[cfg(all(feature = "tap", target_os = "linux"))]
+mod extcap;
 #[cfg(unix)]
 mod interrupt;
 #[cfg(target_os = "linux")]
@@ -82,6 +84,10 @@ enum Command {
     /// Lend memory to `--write --peer` on other hosts
     #[cfg(all(feature = "verbs", target_os = "linux"))]
     Responder(responder::ResponderArgs),
+
+    /// The kernel tap as a capture interface of Wireshark
+    #[cfg(all(feature = "tap", target_os = "linux"))]
+    Extcap(extcap::ExtcapArgs),
 }
 
 /// Runs the command line.
@@ -97,6 +103,8 @@ pub fn main() -> ExitCode {
         Some(Command::Doctor(args)) => doctor::run(&args),
         #[cfg(target_os = "linux")]
         Some(Command::Lab(args)) => lab::run(&args),
+        #[cfg(all(feature = "tap", target_os = "linux"))]
+        Some(Command::Extcap(args)) => extcap::run(&args),
         None => packets::run(&cli.packets),
     };
     match result {

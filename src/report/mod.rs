@@ -9,6 +9,7 @@ mod csv;
 mod detail;
 #[cfg(target_os = "linux")]
 mod doctor;
+mod extcap;
 mod hex;
 mod json;
 #[cfg(target_os = "linux")]
@@ -26,6 +27,7 @@ pub use csv::CsvPackets;
 pub use detail::DetailPackets;
 #[cfg(target_os = "linux")]
 pub use doctor::{Verbosity, print as print_doctor};
+pub use extcap::{Dlt, ExtcapOption, print_dlt, print_interfaces, print_options};
 pub use hex::dump as hex_dump;
 pub use json::JsonPackets;
 #[cfg(target_os = "linux")]

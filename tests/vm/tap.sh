@@ -93,6 +93,24 @@ stop overflow
 sleep 0.1
 keep overflow-after counters rxe0
 
+# Wireshark's tshark as the client.
+export WIRESHARK_EXTCAP_DIR=$out/extcap
+mkdir -p "$WIRESHARK_EXTCAP_DIR"
+run extcap-install 20 extcap install --dir "$WIRESHARK_EXTCAP_DIR"
+run extcap-config 20 extcap --extcap-config --extcap-interface roce-tap-rxe0
+if command -v tshark >/dev/null; then
+  keep extcap-list timeout 120 tshark -D
+  timeout 150 tshark -l -i roce-tap-rxe0 -c 20 -T fields -e frame.interface_name -e frame.comment -e infiniband.bth.opcode \
+    >"$out/extcap-live.out" 2>"$out/extcap-live.err" &
+  client=$!
+  for i in $(seq 900); do grep -q rxe_rcv /sys/kernel/debug/kprobes/list && break; sleep 0.1; done
+  sleep 1
+  run extcap-self 60 "${write[@]}" --no-control
+  wait $client
+  echo $? >"$out/extcap-live.status"
+fi
+run extcap-uninstall 20 extcap uninstall --dir "$WIRESHARK_EXTCAP_DIR"
+
 # Killed, it leaves nothing in the kernel.
 probes() { grep rxe_rcv /sys/kernel/debug/kprobes/list; cat /sys/kernel/tracing/kprobe_events; true; }
 start killed
