@@ -115,6 +115,9 @@ impl PacketPath {
     }
 }
 
+/// Comment on looped packets in recordings.
+pub const LOOPED_COMMENT: &str = "loopback-bypassed";
+
 /// One captured packet, borrowed from its batch.
 #[derive(Debug, Clone, Copy)]
 pub struct RawPacket<'a> {

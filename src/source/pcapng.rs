@@ -6,7 +6,7 @@
 //! are powers of two, and both occur.
 
 use super::{
-    LinkType, Record,
+    LOOPED_COMMENT, LinkType, PacketPath, Record,
     pcap::{Damage, MAX_CAPTURED, Walk},
 };
 
@@ -21,6 +21,7 @@ const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
 const OPT_IF_TSRESOL: u16 = 9;
 const OPT_IF_TSOFFSET: u16 = 14;
+const OPT_COMMENT: u16 = 1;
 const OPT_ISB_IFDROP: u16 = 5;
 const OPT_ISB_OSDROP: u16 = 7;
 
@@ -112,6 +113,17 @@ impl<'a> Block<'a> {
             (code != 0).then_some((code, value))
         })
     }
+}
+
+/// A recording of the kernel tap says of looped packets that they are.
+fn path(block: Block<'_>, caplen: u32) -> Option<PacketPath> {
+    let looped = |(code, value): (u16, Block<'_>)| {
+        code == OPT_COMMENT && value.bytes == LOOPED_COMMENT.as_bytes()
+    };
+    block
+        .options(28 + caplen.next_multiple_of(4) as usize)
+        .any(looped)
+        .then_some(PacketPath::Looped)
 }
 
 impl PcapNg {
@@ -248,7 +260,7 @@ impl PcapNg {
                     caplen,
                     len: block.u32(24),
                     link: interface.link,
-                    path: None,
+                    path: path(block, caplen),
                 });
             }
             SIMPLE_PACKET => {
