@@ -81,13 +81,13 @@ enum Command {
     #[cfg(target_os = "linux")]
     Lab(lab::LabArgs),
 
-    /// The kernel tap as a capture interface of Wireshark
-    #[cfg(all(feature = "tap", target_os = "linux"))]
-    Extcap(extcap::ExtcapArgs),
-
     /// Lend memory to `--write --peer` on other hosts
     #[cfg(all(feature = "verbs", target_os = "linux"))]
     Responder(responder::ResponderArgs),
+
+    /// The kernel tap as a capture interface of Wireshark
+    #[cfg(all(feature = "tap", target_os = "linux"))]
+    Extcap(extcap::ExtcapArgs),
 }
 
 /// Runs the command line.
