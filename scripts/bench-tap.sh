@@ -16,7 +16,7 @@ python3 - "$out/bench" <<'PY'
 import statistics, sys
 runs = {}
 for line in open(sys.argv[1]):
-    mode, size, _, rate, lost = line.split()
+    mode, size, rate, lost = line.split()
     runs.setdefault((size, mode), []).append((float(rate), int(lost)))
 print("bytes a write  tap   messages/s  ratio  lost")
 for (size, mode), found in runs.items():
