@@ -206,8 +206,10 @@ pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
         let (style, width) = (out.style, out.width);
         print_write(&mut out, style, &evidence, &judgement, width)?;
     } else {
-        serde_json::to_writer_pretty(&mut out, &WriteDocument::new(&evidence, &judgement))?;
-        writeln!(out)?;
+        // At once: thousands of operations would be as many writes a field.
+        let mut text = serde_json::to_vec_pretty(&WriteDocument::new(&evidence, &judgement))?;
+        text.push(b'\n');
+        out.write_all(&text)?;
     }
     out.flush()?;
     // Said last, so that a full disk does not cost the verdict.
