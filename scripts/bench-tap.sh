@@ -18,9 +18,9 @@ runs = {}
 for line in open(sys.argv[1]):
     mode, size, rate, lost = line.split()
     runs.setdefault((size, mode), []).append((float(rate), int(lost)))
-print("bytes a write  tap   messages/s  ratio  lost")
+print("bytes a write  tap         MB/s  ratio  lost")
 for (size, mode), found in runs.items():
     rate = statistics.median(rate for rate, _ in found)
     base = statistics.median(rate for rate, _ in runs[size, "off"])
-    print(f"{size:>13}  {mode:<4}  {rate:>10.0f}  {rate / base:>5.2f}  {sum(lost for _, lost in found):>4}")
+    print(f"{size:>13}  {mode:<4}  {rate:>10.2f}  {rate / base:>5.2f}  {sum(lost for _, lost in found):>4}")
 PY
