@@ -39,8 +39,9 @@ else
   . scripts/env.sh
   out=$(mktemp -d "${TMPDIR:-/tmp}/roce-sniff-demo.XXXXXX")
   trap 'rm -rf "$out"' EXIT
+  # Through a pipe: the machine opens what it prints to anew, and would write over a file from its start.
   rc=0
-  timeout 300 tests/vm/boot.sh "$out" /bin/bash "$PWD/tests/vm/demo.sh" "$program" </dev/null || rc=$?
+  timeout 300 tests/vm/boot.sh "$out" /bin/bash "$PWD/tests/vm/demo.sh" "$program" </dev/null 2>&1 | cat || rc=$?
   if [ "$rc" = 77 ]; then
     echo 'without it, here is what a capture of real Soft-RoCE traffic says:'
     "$program" fixtures/badrkey.pcap

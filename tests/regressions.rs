@@ -258,3 +258,15 @@ fn long_cells_ran_over_the_width() {
         }
     }
 }
+
+#[test]
+fn control_frames_of_a_write_run_were_listed_as_traffic() {
+    let mut transport = craft::bth(0xff, 0x0f, 0xff_fffe, false, 1);
+    transport.extend(b"roce-sniff control");
+    transport.extend([0; 22]);
+    let frame = craft::ethernet(0x0800, &craft::roce_v4(&transport));
+    let file = Capture::of(ETHERNET, [frame]).pcap();
+    assert_eq!(rows_of("a.pcap", &file).len(), 0);
+    let summary = common::summary_of(&file);
+    assert!(summary.contains("1 control frame"), "{summary}");
+}

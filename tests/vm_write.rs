@@ -232,5 +232,7 @@ fn refusals_are_one_sentence() {
         let unprivileged = vm.refusal("unprivileged");
         assert!(unprivileged.contains("sudo"), "{unprivileged}");
         assert_eq!(vm.status("self-expect-wire"), 1, "--expect");
+        let unexpected = vm.text("self-expect-wire.err");
+        assert!(unexpected.contains("expected on-the-wire"), "{unexpected}");
     });
 }

@@ -12,11 +12,12 @@ use clap::Args;
 use roce_sniff::{
     Options, decode,
     filter::Filter,
+    frame::Reason,
     pipeline,
     report::{
         CsvPackets, DetailPackets, JsonPackets, PacketPrinter, TablePackets, Widths, print_summary,
     },
-    source::{BATCH_BYTES, Batch, InputStatistics, PacketSource, SourceError},
+    source::{BATCH_BYTES, Batch, CONTROL_MARK, InputStatistics, PacketSource, SourceError},
     track::{Observed, Record, Summary},
 };
 
@@ -268,6 +269,11 @@ impl Job {
         chunk.observed.clear();
         for raw in batch.packets() {
             let observed = match decode(&raw, &self.options) {
+                Ok(packet)
+                    if packet.bth.opcode.0 == 0xff && packet.payload.starts_with(CONTROL_MARK) =>
+                {
+                    Observed::Skipped(Reason::Control, raw.link)
+                }
                 Ok(packet) if self.filter.is_empty() || self.filter.matches(&packet) => {
                     if self.print {
                         printer.packet(&raw, &packet, &mut chunk.text);

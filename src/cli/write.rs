@@ -41,7 +41,7 @@ use roce_sniff::source::tap::TapListener;
 use super::{
     Outcome,
     args::{Format, duration},
-    interrupt,
+    complain, interrupt,
     output::Output,
     packets::PacketsArgs,
 };
@@ -64,7 +64,7 @@ pub struct WriteArgs {
     #[arg(long, value_name = "DEVICE", requires = "write")]
     peer_dev: Option<String>,
 
-    /// Write to `roce-sniff responder` on another host
+    /// Write to `roce-sniff responder` on another host; port 14791 by default
     #[arg(
         long,
         value_name = "HOST[:PORT]",
@@ -110,7 +110,8 @@ pub struct WriteArgs {
     #[arg(long, requires = "write", conflicts_with = "dev")]
     setup_rxe: bool,
 
-    /// Exit with status 1 unless this is the verdict
+    /// Exit with status 1 unless this is the verdict: never-sent,
+    /// loopback-bypassed, on-the-wire, partly-captured, failed, inconclusive
     #[arg(long, value_name = "VERDICT", value_parser = verdict, requires = "write")]
     expect: Option<Verdict>,
 }
@@ -215,7 +216,11 @@ pub fn run(args: &WriteArgs, packets: &PacketsArgs) -> anyhow::Result<Outcome> {
     // Said last, so that a full disk does not cost the verdict.
     saved.transpose()?;
     Ok(match args.expect {
-        Some(expected) if expected != judgement.verdict => Outcome::NotAsExpected,
+        Some(expected) if expected != judgement.verdict => {
+            let (expected, found) = (expected.word(), judgement.verdict.word());
+            complain(&format!("expected {expected}, and the verdict is {found}"));
+            Outcome::NotAsExpected
+        }
         _ => Outcome::Done,
     })
 }

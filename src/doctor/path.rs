@@ -48,6 +48,11 @@ pub(super) fn destination(probe: &Probe) -> Vec<Finding> {
     let Some(to) = probe.to else {
         return Vec::new();
     };
+    if probe.ports().next().is_none() {
+        return vec![Finding::warn(format!(
+            "{to}: there is no RDMA device here to send from"
+        ))];
+    }
     let local = probe.host.addresses();
     let local = local.iter().find(|local| local.address == to);
     probe

@@ -217,11 +217,14 @@ pub enum Reason {
     Truncated,
     /// A header that contradicts itself.
     Malformed,
+    /// A marked frame by which a listener of this program proves that it
+    /// hears: RoCE in form, and nobody's traffic.
+    Control,
 }
 
 impl Reason {
     /// All reasons; a reason's place is its number as `usize`.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::UnsupportedLink,
         Self::NotIp,
         Self::NotUdp,
@@ -230,6 +233,7 @@ impl Reason {
         Self::TooDeep,
         Self::Truncated,
         Self::Malformed,
+        Self::Control,
     ];
 
     /// Key in machine-readable output.
@@ -244,6 +248,7 @@ impl Reason {
             Self::TooDeep => "tunnels_too_deep",
             Self::Truncated => "truncated",
             Self::Malformed => "malformed",
+            Self::Control => "control_frame",
         }
     }
 
@@ -259,6 +264,7 @@ impl Reason {
             Self::TooDeep => "too many nested tunnels",
             Self::Truncated => "cut before the end of the BTH",
             Self::Malformed => "malformed header",
+            Self::Control => "control frame of a roce-sniff write run",
         }
     }
 }

@@ -59,6 +59,19 @@ impl Op {
         }
     }
 
+    /// The specification's name for several.
+    #[must_use]
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::Write => "RDMA WRITEs",
+            Self::WriteImm => "RDMA WRITEs with Immediate",
+            Self::Send => "SENDs",
+            Self::Read => "RDMA READs",
+            Self::FetchAdd => "FetchAdds",
+            Self::CmpSwap => "CmpSwaps",
+        }
+    }
+
     /// Atomics act on 8 bytes, whatever size was asked for.
     #[must_use]
     pub const fn is_atomic(self) -> bool {

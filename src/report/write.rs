@@ -47,7 +47,11 @@ pub fn print_write_plan(
         endpoint.device, endpoint.port, endpoint.gid_index, endpoint.gid, endpoint.mtu
     )?;
     let size = if ledger_op.is_atomic() { 8 } else { size };
-    let plural = if count == 1 { "" } else { "s" };
+    let operations = if count == 1 {
+        ledger_op.name()
+    } else {
+        ledger_op.plural()
+    };
     let bytes = if size == 1 { "byte" } else { "bytes" };
     let to = match &endpoint.peer {
         Peer::Itself => "itself".into(),
@@ -60,8 +64,7 @@ pub fn print_write_plan(
     };
     writeln!(
         out,
-        "{count} {}{plural} of {size} {bytes}, QP {:#x} to {to}\n",
-        ledger_op.name(),
+        "{count} {operations} of {size} {bytes}, QP {:#x} to {to}\n",
         endpoint.qp.get()
     )
 }
@@ -313,7 +316,9 @@ impl Speed {
         }
         latencies.sort_unstable();
         let seconds = ledger.elapsed_ns as f64 / 1e9;
-        let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
+        // Nearest rank: of ten, the 99th percentile is the largest.
+        let rank = |share: f64| (latencies.len() as f64 * share).ceil() as usize;
+        let at = |share: f64| latencies[rank(share).clamp(1, latencies.len()) - 1];
         Some(Self {
             bits_per_s: bytes as f64 * 8.0 / seconds,
             messages_per_s: latencies.len() as f64 / seconds,
@@ -467,4 +472,43 @@ fn wrap(text: &mut Vec<u8>, sentence: &str, mut at: usize, indent: usize, width:
         at += len;
     }
     text.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        rdma::ledger::{Completion, Op},
+        wire::types::{Psn, RKey, VirtualAddr},
+    };
+
+    /// It was the second largest of ten.
+    #[test]
+    fn p99_of_few_operations_is_the_largest() {
+        let posted = (1..=10).map(|n| Posted {
+            n,
+            psn: Psn::new(n),
+            psn_span: 1,
+            va: VirtualAddr::new(0),
+            rkey: RKey::new(0),
+            len: 64,
+            completion: Some(Completion {
+                status: WcStatus::SUCCESS,
+                latency_ns: u64::from(n) * 100,
+            }),
+        });
+        let ledger = Ledger {
+            endpoint: None,
+            op: Op::Write,
+            wanted: 10,
+            posted: posted.collect(),
+            payload_verified: Some(true),
+            stopped: None,
+            elapsed_ns: 1_000_000,
+        };
+        let speed = Speed::of(&ledger).expect("operations completed");
+        assert_eq!(speed.latency_ns, [500, 1000, 1000]);
+        assert_eq!(microseconds(1_500), "1.5 µs");
+        assert_eq!(microseconds(48_430_000), "48.43 ms");
+    }
 }

@@ -18,10 +18,8 @@ use std::{
     net::IpAddr,
 };
 
-use super::RawPacket;
+use super::{CONTROL_MARK as MARK, RawPacket};
 
-/// First bytes of the payload.
-const MARK: &[u8; 18] = b"roce-sniff control";
 /// Layout of what follows the mark.
 const LAYOUT: u16 = 1;
 /// Base transport header up to the sequence number: a manufacturer's opcode,

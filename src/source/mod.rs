@@ -118,6 +118,10 @@ impl PacketPath {
 /// Comment on looped packets in recordings.
 pub const LOOPED_COMMENT: &str = "loopback-bypassed";
 
+/// First bytes of the payload of a control frame, which a write run's listener
+/// sends to itself.
+pub const CONTROL_MARK: &[u8; 18] = b"roce-sniff control";
+
 /// One captured packet, borrowed from its batch.
 #[derive(Debug, Clone, Copy)]
 pub struct RawPacket<'a> {
