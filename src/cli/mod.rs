@@ -1,6 +1,8 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
+#[cfg(all(feature = "verbs", target_os = "linux"))]
+mod device;
 #[cfg(target_os = "linux")]
 mod doctor;
 #[cfg(all(feature = "tap", target_os = "linux"))]

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use roce_sniff::rdma::{
-    sysfs::{Device, GidWish, Sysfs, choose_gid},
+    sysfs::{GidWish, Sysfs, choose_gid},
     verbs::{DEFAULT_PORT, Responder, ResponderEvent, ResponderPlan, Step, VerbsError},
 };
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{
     Outcome,
     args::{Format, OutputArgs},
-    interrupt,
+    device, interrupt,
     output::Output,
 };
 
@@ -160,36 +160,23 @@ fn plan(args: &ResponderArgs) -> anyhow::Result<ResponderPlan> {
 }
 
 /// The device named, the one on the netdev named, or the only one.
-fn device(args: &ResponderArgs, sysfs: &Sysfs) -> anyhow::Result<(Device, u8)> {
+fn device(args: &ResponderArgs, sysfs: &Sysfs) -> anyhow::Result<device::Port> {
     if let (None, Some(iface)) = (&args.dev, &args.iface) {
-        return sysfs.for_netdev(iface).with_context(|| {
-            format!(
-                "{iface} has no RDMA device; make one with `sudo modprobe rdma_rxe` and \
-                 `sudo rdma link add rxe0 type rxe netdev {iface}`"
-            )
-        });
+        return device::on_netdev(iface, sysfs, "");
     }
     let mut devices = sysfs.devices().context("/sys/class/infiniband")?;
     let names: Vec<_> = devices.iter().map(|device| device.name.clone()).collect();
-    let names = names.join(", ");
-    if let Some(name) = &args.dev {
-        devices.retain(|device| device.name == *name);
-    }
     match (devices.pop(), devices.is_empty(), &args.dev) {
-        (Some(device), true, _) => {
-            let port = device.ports.first().map_or(1, |port| port.number);
-            Ok((device, port))
-        }
-        (Some(_), false, _) => {
-            bail!("there are several RDMA devices ({names}): name one with --dev")
-        }
-        (None, _, Some(name)) if !names.is_empty() => {
-            bail!("{name}: no such RDMA device; there are: {names}")
-        }
         (None, _, _) => bail!(
             "this machine has no RDMA device; for Soft-RoCE on a network device: \
              `sudo modprobe rdma_rxe` and `sudo rdma link add rxe0 type rxe netdev IF`"
         ),
+        (Some(_), _, Some(name)) => device::named(name, sysfs),
+        (Some(device), true, None) => Ok(device::first_port(device)),
+        (Some(_), false, None) => {
+            let names = names.join(", ");
+            bail!("there are several RDMA devices ({names}): name one with --dev")
+        }
     }
 }
 

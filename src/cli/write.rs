@@ -41,7 +41,7 @@ use roce_sniff::source::tap::TapListener;
 use super::{
     Outcome,
     args::{Format, duration},
-    complain, interrupt,
+    complain, device, interrupt,
     output::Output,
     packets::PacketsArgs,
 };
@@ -332,7 +332,10 @@ impl Run {
         iface: &str,
         sysfs: &Sysfs,
     ) -> anyhow::Result<Self> {
-        let (device, port) = find_device(args.dev.as_deref(), iface, sysfs)?;
+        let (device, port) = match &args.dev {
+            Some(name) => device::named(name, sysfs)?,
+            None => device::on_netdev(iface, sysfs, ", or for this run only with --setup-rxe")?,
+        };
         let wish = GidWish {
             index: args.gid_index,
             family: args.gid_family,
@@ -463,28 +466,6 @@ impl Run {
     }
 }
 
-/// The device named, or the one on the netdev.
-fn find_device(name: Option<&str>, iface: &str, sysfs: &Sysfs) -> anyhow::Result<(Device, u8)> {
-    if let Some(name) = name {
-        let Some(device) = sysfs.device(name) else {
-            let devices = sysfs.devices().unwrap_or_default();
-            let names: Vec<_> = devices.iter().map(|d| d.name.as_str()).collect();
-            bail!(
-                "{name}: no such RDMA device; there are: {}",
-                or_none(&names)
-            );
-        };
-        let port = device.ports.first().map_or(1, |port| port.number);
-        return Ok((device, port));
-    }
-    sysfs.for_netdev(iface).with_context(|| {
-        format!(
-            "{iface} has no RDMA device; make one with `sudo modprobe rdma_rxe` and \
-             `sudo rdma link add rxe0 type rxe netdev {iface}`, or for this run only with --setup-rxe"
-        )
-    })
-}
-
 /// The operation to drive; `--op` filters by kind where nothing is driven.
 fn operation(words: &[String]) -> anyhow::Result<Op> {
     let names = Op::ALL.map(|(word, _)| word).join(", ");
@@ -499,14 +480,6 @@ fn operation(words: &[String]) -> anyhow::Result<Op> {
     }
 }
 
-fn or_none(names: &[&str]) -> String {
-    if names.is_empty() {
-        "none".into()
-    } else {
-        names.join(", ")
-    }
-}
-
 /// Where the operations go, and whose counters to read besides.
 fn target(
     args: &WriteArgs,
@@ -515,7 +488,7 @@ fn target(
     sysfs: &Sysfs,
 ) -> anyhow::Result<(Target, Option<(String, u8)>)> {
     if let Some(name) = &args.peer_dev {
-        let (device, port) = find_device(Some(name), "", sysfs)?;
+        let (device, port) = device::named(name, sysfs)?;
         let table = device.port(port).context("the port has vanished")?;
         let wish = GidWish {
             index: None,
