@@ -3,7 +3,7 @@
 //! Cells stand at fixed columns. Where a terminal is too narrow for all of
 //! them, the later ones flow onto a second line, the same ones in every row.
 
-use std::{io::Write, net::IpAddr};
+use std::{cell::Cell, io::Write, net::IpAddr};
 
 use super::{
     PacketPrinter,
@@ -147,6 +147,10 @@ impl TablePackets {
     }
 }
 
+thread_local! {
+    static WORDS: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// A row being written.
 struct Row<'t, 'o> {
     table: &'t TablePackets,
@@ -222,15 +226,18 @@ impl Row<'_, '_> {
     }
 
     fn flags(&mut self, raw: &RawPacket<'_>, packet: &Packet<'_>) {
-        let mut words = Vec::with_capacity(64);
+        // Their look is known only once all are; the words wait in a buffer
+        // that is used again.
+        let mut words = WORDS.take();
+        words.clear();
         let kind = flags(raw, packet, &mut words);
-        if words.is_empty() {
-            return;
+        if !words.is_empty() {
+            let last = self.table.columns[PAYLOAD];
+            self.place(last.start + last.width + GAP, kind, None, |out| {
+                out.extend_from_slice(&words);
+            });
         }
-        let last = self.table.columns[PAYLOAD];
-        self.place(last.start + last.width + GAP, kind, None, |out| {
-            out.extend_from_slice(&words);
-        });
+        WORDS.set(words);
     }
 }
 

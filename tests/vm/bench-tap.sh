@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 rounds=${3:-3}
 # What a run prints stays in memory: the way out of the machine is slow.
-scratch=$(mktemp -d /dev/shm/bench.XXXXXX)
+scratch=$(mktemp -d -p /dev/shm)
 modules
 two_devices
 
