@@ -196,6 +196,15 @@ impl Datagram<'_> {
     pub const fn ecn(&self) -> u8 {
         self.traffic_class & 3
     }
+
+    /// IPv4 identification; 0 with IPv6, which has none.
+    #[must_use]
+    pub fn ip_id(&self) -> u16 {
+        match self.frame.get(self.ip_offset..) {
+            Some([0x40..=0x4f, _, _, _, high, low, ..]) => u16::from_be_bytes([*high, *low]),
+            _ => 0,
+        }
+    }
 }
 
 /// Why a frame holds no RoCE packet that could be decoded.

@@ -1,7 +1,26 @@
 //! What the packets of a capture add up to, seen in order.
+//!
+//! [`Tracker`] takes decoded packets one by one and keeps, for every directed
+//! flow, the state of its packet sequence numbers, its messages, and the flow
+//! that answers it; a [`Listener`] is told what happens while it happens.
 
+mod cm;
+mod connection;
+mod event;
+mod flow;
+mod latency;
+mod message;
 mod record;
+mod sequence;
 mod summary;
+mod tracker;
 
-pub use record::{FlowKey, IcrcState, Observed, Record};
+pub use cm::{CmKind, CmRecord};
+pub use connection::{CmLife, CmState, Connection, ConnectionId, Endpoint, How, service_name};
+pub use event::{Cause, Event, EventKind, Listener};
+pub use flow::{Flow, NAK_SLOTS, OpCounts, PsnCounts, RunCounts};
+pub use latency::Latency;
+pub use message::{Message, Operation};
+pub use record::{Fingerprint, FlowKey, IcrcState, Observed, Record, Remote};
 pub use summary::{FlowCount, MAX_FLOWS, Summary};
+pub use tracker::{Evicted, FlowId, Limits, Tracker};

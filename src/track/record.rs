@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use super::cm::CmRecord;
 use crate::{
     frame::{Reason, RoceVersion},
     source::{LinkType, RawPacket},
@@ -11,7 +12,7 @@ use crate::{
         aeth::Aeth,
         icrc::Icrc,
         opcode::Opcode,
-        types::{Psn, QpNumber},
+        types::{Psn, QpNumber, RKey, VirtualAddr},
     },
 };
 
@@ -38,8 +39,30 @@ pub enum IcrcState {
     Unverifiable,
 }
 
+/// Memory of the responder that a request names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remote {
+    /// First address.
+    pub va: VirtualAddr,
+    /// Key of the memory region.
+    pub rkey: RKey,
+    /// Bytes; 8 for atomics.
+    pub len: u32,
+}
+
+/// What tells copies of one packet from a packet sent again: the invariant
+/// CRC covers everything that does not change from hop to hop, and senders
+/// number their IPv4 packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Invariant CRC as it stands in the packet, where it was captured.
+    pub icrc: Option<u32>,
+    /// IPv4 identification; 0 with IPv6.
+    pub ip_id: u16,
+}
+
 /// A decoded packet without its bytes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Record {
     /// Flow the packet belongs to.
     pub flow: FlowKey,
@@ -55,10 +78,24 @@ pub struct Record {
     pub psn: Psn,
     /// Acknowledgement, where the packet has one.
     pub aeth: Option<Aeth>,
+    /// Remote memory of a request, where the packet names it.
+    pub remote: Option<Remote>,
+    /// Source queue pair, which only datagrams carry.
+    pub src_qp: Option<QpNumber>,
     /// Bytes of payload on the wire.
     pub payload_len: u32,
+    /// Bytes of the frame on the wire.
+    pub len: u32,
+    /// Tells a copy from a packet sent again.
+    pub fingerprint: Fingerprint,
+    /// Whether the sender asks for an acknowledgement.
+    pub ack_req: bool,
     /// Explicit congestion notification bits.
     pub ecn: u8,
+    /// Differentiated services code point.
+    pub dscp: u8,
+    /// IPv4 TTL or IPv6 hop limit.
+    pub ttl: u8,
     /// Outcome of the invariant CRC.
     pub icrc: IcrcState,
     /// RoCEv1 rather than v2.
@@ -69,12 +106,26 @@ pub struct Record {
     pub malformed: bool,
     /// First fragment of an IP datagram.
     pub fragment: bool,
+    /// Message of the communication manager, where the packet is one. Boxed:
+    /// few packets are.
+    pub cm: Option<Box<CmRecord>>,
 }
 
 impl Record {
     /// Takes down what matters of a packet.
     #[must_use]
     pub fn new(raw: &RawPacket<'_>, packet: &Packet<'_>) -> Self {
+        let ext = &packet.ext;
+        let reth = ext.reth.map(|reth| Remote {
+            va: reth.va,
+            rkey: reth.rkey,
+            len: reth.dma_len,
+        });
+        let atomic = ext.atomic.map(|atomic| Remote {
+            va: atomic.va,
+            rkey: atomic.rkey,
+            len: 8,
+        });
         Self {
             flow: FlowKey {
                 src: packet.datagram.src,
@@ -86,9 +137,19 @@ impl Record {
             ts_ns: raw.ts_ns,
             opcode: packet.bth.opcode,
             psn: packet.bth.psn,
-            aeth: packet.ext.aeth,
+            aeth: ext.aeth,
+            remote: reth.or(atomic),
+            src_qp: ext.deth.map(|deth| deth.src_qp),
             payload_len: packet.payload_len,
+            len: raw.len,
+            fingerprint: Fingerprint {
+                icrc: packet.icrc_bytes().map(u32::from_le_bytes),
+                ip_id: packet.datagram.ip_id(),
+            },
+            ack_req: packet.bth.ack_req,
             ecn: packet.datagram.ecn(),
+            dscp: packet.datagram.dscp(),
+            ttl: packet.datagram.ttl,
             icrc: match packet.icrc {
                 Icrc::Valid => IcrcState::Valid,
                 Icrc::Invalid { .. } => IcrcState::Invalid,
@@ -98,12 +159,13 @@ impl Record {
             truncated: packet.truncated,
             malformed: packet.malformed,
             fragment: packet.datagram.fragment,
+            cm: packet.cm().map(|cm| Box::new(CmRecord::new(&cm))),
         }
     }
 }
 
 /// What became of one captured frame.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Observed {
     /// A RoCE packet.
     Packet(Record),

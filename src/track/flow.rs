@@ -1,0 +1,206 @@
+//! What is known about one directed flow.
+
+use super::{FlowId, FlowKey, Latency, connection::ConnectionId, message::Message};
+use crate::wire::{
+    aeth::NakCode,
+    opcode::{Opcode, Transport},
+    types::Psn,
+};
+
+/// Counts of packets by PSN state, of the requests or of the READ responses
+/// of a flow. Every packet counted in `packets` is in exactly one of `new`,
+/// `retransmitted`, `reordered`, `duplicates` and `mirror_duplicates`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PsnCounts {
+    /// Packets.
+    pub packets: u64,
+    /// Packets with the expected PSN, or ahead of it.
+    pub new: u64,
+    /// Of `new`, those ahead of the expected PSN.
+    pub gaps: u64,
+    /// PSNs skipped by gaps, whether or not they came later.
+    pub skipped: u64,
+    /// PSNs inside the seen range that were never seen.
+    pub missing: u64,
+    /// Of `missing`, those that the responder acknowledged all the same,
+    /// without their being sent again: the capture lost them, not the network.
+    pub capture_loss: u64,
+    /// Packets sent again: the PSN was seen before, or the packet fills a hole
+    /// after something asked for it.
+    pub retransmitted: u64,
+    /// Of `retransmitted`, those that fill a hole in what was captured.
+    pub refilled: u64,
+    /// Packets that fill a hole with nothing to ask for them.
+    pub reordered: u64,
+    /// PSNs that came twice with nothing to ask for them.
+    pub duplicates: u64,
+    /// Copies byte for byte within a short time, that nobody answered.
+    pub mirror_duplicates: u64,
+}
+
+/// Counts by opcode: few different ones in a flow, so a short list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpCounts {
+    list: Vec<(Opcode, u64)>,
+}
+
+impl OpCounts {
+    /// Counts one packet.
+    pub fn add(&mut self, opcode: Opcode) {
+        match self.list.iter_mut().find(|(op, _)| *op == opcode) {
+            Some((_, count)) => *count += 1,
+            None => self.list.push((opcode, 1)),
+        }
+    }
+
+    /// Counts in the order of opcodes.
+    #[must_use]
+    pub fn sorted(&self) -> Vec<(Opcode, u64)> {
+        let mut list = self.list.clone();
+        list.sort_by_key(|(opcode, _)| opcode.0);
+        list
+    }
+
+    /// Packets with this opcode.
+    #[must_use]
+    pub fn get(&self, opcode: Opcode) -> u64 {
+        let hit = self.list.iter().find(|(op, _)| *op == opcode);
+        hit.map_or(0, |(_, count)| *count)
+    }
+}
+
+/// A directed flow, from its first packet to its last, or to the packet with
+/// which a new connection took over its queue pair number.
+///
+/// It carries the requests of the source's queue pair and, where that answers
+/// requests of the other side, its responses; the two have PSNs of their own.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    /// Number of this entry.
+    pub id: FlowId,
+    /// Addresses and destination queue pair.
+    pub key: FlowKey,
+    /// Transport of its first packet that is not a CNP.
+    pub transport: Transport,
+    /// Packets of every kind.
+    pub packets: u64,
+    /// Bytes of payload, packets sent again included.
+    pub payload_bytes: u64,
+    /// Bytes of the frames on the wire.
+    pub wire_bytes: u64,
+    /// Bytes of payload of new packets: each byte once.
+    pub goodput_bytes: u64,
+    /// Packets by operation.
+    pub ops: OpCounts,
+    /// Requests by PSN state.
+    pub requests: PsnCounts,
+    /// READ responses by PSN state.
+    pub responses: PsnCounts,
+    /// Packets that have no place in a PSN sequence that is followed: CNPs,
+    /// datagrams to queue pair 1, opcodes unknown, reliable datagrams.
+    pub untracked: u64,
+    /// Acknowledgements of every kind (ACK, NAK, RNR NAK, atomic answers).
+    pub acknowledgements: u64,
+    /// Of these, positive ones.
+    pub acks: u64,
+    /// Of these, NAKs by code; the four codes there are, then all others.
+    pub naks: [u64; NAK_SLOTS],
+    /// Of these, RNR NAKs.
+    pub rnr_naks: u64,
+    /// Congestion notification packets.
+    pub cnps: u64,
+    /// Packets marked congestion experienced.
+    pub ce: u64,
+    /// Packets that could have been marked: ECT(0), ECT(1) or CE.
+    pub ecn_capable: u64,
+    /// Packets whose invariant CRC is wrong; counted in nothing but `packets`,
+    /// bytes and `ops`.
+    pub icrc_invalid: u64,
+    /// Packets whose invariant CRC was checked and is right.
+    pub icrc_valid: u64,
+    /// First fragments of IP datagrams.
+    pub fragments: u64,
+    /// First PSN of the requests, else of the responses.
+    pub first_psn: Psn,
+    /// Furthest PSN of the requests, else of the responses.
+    pub last_psn: Psn,
+    /// Time of the first packet, nanoseconds since 1970.
+    pub first_ts_ns: i64,
+    /// Time of the last packet.
+    pub last_ts_ns: i64,
+    /// Input and frame of the first packet.
+    pub first_frame: (u16, u64),
+    /// Input and frame of the last packet.
+    pub last_frame: (u16, u64),
+    /// Path MTU in bytes, once packets or a CM message have shown it.
+    pub mtu: Option<u16>,
+    /// Messages ended so far, those cut off included.
+    pub messages: u64,
+    /// Bytes of messages that are complete.
+    pub message_bytes: u64,
+    /// From a message's first packet to its answer.
+    pub latency: Latency,
+    /// Requests that asked for an acknowledgement of their own and got it.
+    pub acks_own: u64,
+    /// Requests that asked for one and were covered by a later one.
+    pub acks_skipped: u64,
+    /// Runs of packets sent again, by what began them.
+    pub retransmit_runs: RunCounts,
+    /// The flow of the opposite direction, once known.
+    pub peer: Option<FlowId>,
+    /// The connection, where the communication manager set it up.
+    pub connection: Option<ConnectionId>,
+    /// DSCP of the first packet.
+    pub dscp: u8,
+    /// Another entry with the same key took over.
+    pub ended: bool,
+    pub(super) state: FlowState,
+}
+
+/// Runs of packets sent again, by what began them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunCounts {
+    /// A PSN sequence error NAK.
+    pub sequence_nak: u64,
+    /// An RNR NAK.
+    pub rnr: u64,
+    /// Time.
+    pub timeout: u64,
+    /// Not known: the answers were not captured.
+    pub unknown: u64,
+}
+
+impl RunCounts {
+    /// All of them.
+    #[must_use]
+    pub const fn total(self) -> u64 {
+        self.sequence_nak + self.rnr + self.timeout + self.unknown
+    }
+}
+
+/// Codes of NAKs that are counted apart, and one for all others.
+pub const NAK_SLOTS: usize = 6;
+
+impl Flow {
+    /// NAKs by code, those that did not occur left out; `None` for codes
+    /// that no specification assigns.
+    pub fn naks(&self) -> impl Iterator<Item = (Option<NakCode>, u64)> {
+        let code = |slot: usize| (slot < NAK_SLOTS - 1).then_some(NakCode(slot as u8));
+        let counts = self.naks.into_iter().enumerate();
+        counts
+            .filter(|(_, count)| *count != 0)
+            .map(move |(slot, count)| (code(slot), count))
+    }
+
+    /// Requests that wait for an answer now.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.state.messages.len()
+    }
+}
+
+/// What a flow needs to remember to judge its next packet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FlowState {
+    pub(super) messages: std::collections::VecDeque<Message>,
+}

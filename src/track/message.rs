@@ -1,0 +1,107 @@
+//! RDMA operations as they travelled: one message, one to many packets.
+
+use super::{FlowId, FlowKey, Remote};
+use crate::wire::{
+    aeth::AethKind,
+    opcode::{Opcode, Transport, Verb},
+    types::Psn,
+};
+
+/// The kind of an operation: what a work request asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Operation {
+    /// Transport service.
+    pub transport: Transport,
+    /// What it does.
+    pub verb: Verb,
+    /// With immediate data.
+    pub immediate: bool,
+    /// With invalidation of a key.
+    pub invalidate: bool,
+}
+
+impl Operation {
+    /// The operation that a request packet belongs to, as far as this packet
+    /// shows.
+    #[must_use]
+    pub fn of(opcode: Opcode) -> Self {
+        use crate::wire::opcode::Ext;
+        let info = opcode.info();
+        Self {
+            transport: info.transport,
+            verb: info.verb,
+            immediate: info.ext.contains(Ext::ImmDt),
+            invalidate: info.ext.contains(Ext::Ieth),
+        }
+    }
+
+    /// Name without the transport: that of its packets, without First, Last
+    /// or Only.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match (self.verb, self.immediate, self.invalidate) {
+            (Verb::Send, true, _) => "SEND with Immediate",
+            (Verb::Send, _, true) => "SEND with Invalidate",
+            (Verb::Send, ..) => "SEND",
+            (Verb::Write, true, _) => "RDMA WRITE with Immediate",
+            (Verb::Write, ..) => "RDMA WRITE",
+            (Verb::Read, ..) => "RDMA READ",
+            (Verb::CompareSwap, ..) => "CmpSwap",
+            (Verb::FetchAdd, ..) => "FetchAdd",
+            (Verb::Flush, ..) => "FLUSH",
+            (Verb::AtomicWrite, ..) => "ATOMIC WRITE",
+            (Verb::Resync, ..) => "RESYNC",
+            _ => "unknown",
+        }
+    }
+}
+
+/// One operation, from its first packet to its answer. What was not captured
+/// is missing from it, and `complete` says so.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// Entry of its flow in the tracker.
+    pub flow: FlowId,
+    /// The flow.
+    pub key: FlowKey,
+    /// What it does.
+    pub operation: Operation,
+    /// PSN of its first packet that was seen.
+    pub first_psn: Psn,
+    /// PSN of its last packet; for a READ that of its last response.
+    pub last_psn: Psn,
+    /// Bytes: those that the request names where it names any, else the
+    /// payload that was seen.
+    pub bytes: u64,
+    /// Remote memory, where the packet that names it was seen.
+    pub remote: Option<Remote>,
+    /// Time of its first packet, nanoseconds since 1970.
+    pub start_ns: i64,
+    /// Time of its last request packet; for a READ of its last response.
+    pub end_ns: i64,
+    /// Time of the acknowledgement that covers it, of the atomic answer or of
+    /// the last READ response; `None` where it was not seen. Unreliable
+    /// transports have none.
+    pub acked_ns: Option<i64>,
+    /// Packets of it that were sent again, READ responses included.
+    pub retransmits: u32,
+    /// Every packet of it was seen: its first, its last, all between, and for
+    /// READs and atomics the answers.
+    pub complete: bool,
+    /// A NAK other than a sequence error ended it.
+    pub refused: Option<AethKind>,
+    /// Number of the input of its first packet, from 0.
+    pub input: u16,
+    /// Frame of its first packet.
+    pub first_frame: u64,
+    /// Frame of its last packet, the answer included.
+    pub last_frame: u64,
+}
+
+impl Message {
+    /// From its first packet to its answer, in nanoseconds.
+    #[must_use]
+    pub fn latency_ns(&self) -> Option<i64> {
+        Some(self.acked_ns?.saturating_sub(self.start_ns))
+    }
+}
