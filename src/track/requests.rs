@@ -148,7 +148,7 @@ impl Flow {
                     let waited_ns = record.ts_ns.saturating_sub(at_ns);
                     self.emit(listener, record, EventKind::RnrOver { waited_ns });
                 }
-                self.state.went_back(pos, span, cause);
+                self.state.went_back(record, pos, span, cause);
                 if read {
                     let end = pos + Pos::from(span);
                     self.state.read_again = Some(match self.state.read_again {

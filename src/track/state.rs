@@ -70,6 +70,8 @@ pub(super) struct FlowState {
     /// Requests that wait.
     pub messages: OpenMessages,
     run: Option<Run>,
+    /// Why packets were sent again last.
+    last_cause: Option<Cause>,
     nak: Option<Asked>,
     rnr: Option<Asked>,
     /// One past the last position acknowledged.
@@ -143,7 +145,9 @@ impl FlowState {
 
     /// Takes note of a NAK that asks for everything from `from` on.
     pub fn sequence_nak(&mut self, from: Pos, at_ns: i64) {
-        self.nak = Some(Asked { from, at_ns });
+        // One before it may not have been heeded yet.
+        let first = self.nak.map_or(from, |nak| nak.from.min(from));
+        self.nak = Some(Asked { from: first, at_ns });
         self.requests.ask(from, Cause::SequenceNak);
     }
 
@@ -245,6 +249,13 @@ impl FlowState {
                 _ => {}
             }
         }
+        if let Some(cause) = self.last_cause.filter(|_| self.sent_before(record)) {
+            // Of an earlier run, overtaken on its way.
+            return Verdict::Again {
+                cause,
+                begins: false,
+            };
+        }
         if let Some((cause, begins)) = self.asked(record, pos, limits) {
             return Verdict::Again { cause, begins };
         }
@@ -274,7 +285,11 @@ impl FlowState {
     }
 
     /// Takes note that the packet at `pos` was sent again.
-    pub fn went_back(&mut self, pos: Pos, span: u32, cause: Cause) {
+    pub fn went_back(&mut self, record: &Record, pos: Pos, span: u32, cause: Cause) {
+        if self.sent_before(record) {
+            return;
+        }
+        self.last_cause = Some(cause);
         self.nak = None;
         self.rnr = None;
         self.run = Some(Run {
