@@ -10,10 +10,13 @@ mod detail;
 #[cfg(target_os = "linux")]
 mod doctor;
 mod extcap;
+mod fields;
+mod grid;
 mod hex;
 mod json;
 #[cfg(target_os = "linux")]
 mod lab;
+mod object;
 mod pcapng;
 mod record;
 mod style;

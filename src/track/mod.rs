@@ -9,6 +9,7 @@ mod connection;
 mod event;
 mod flow;
 mod latency;
+mod memory;
 mod message;
 mod record;
 mod sequence;
@@ -20,7 +21,10 @@ pub use connection::{CmLife, CmState, Connection, ConnectionId, Endpoint, How, s
 pub use event::{Cause, Event, EventKind, Listener};
 pub use flow::{Flow, NAK_SLOTS, OpCounts, PsnCounts, RunCounts};
 pub use latency::Latency;
+pub use memory::{
+    Access, Accesses, Intervals, MAX_INTERVALS, MAX_REGIONS, MemoryMap, Refused, Region, Volume,
+};
 pub use message::{Message, Operation};
 pub use record::{Fingerprint, FlowKey, IcrcState, Observed, Record, Remote};
-pub use summary::{FlowCount, MAX_FLOWS, Summary};
+pub use summary::{FlowCount, LinkCounts, MAX_FLOWS, Summary};
 pub use tracker::{Evicted, FlowId, Limits, Tracker};
