@@ -164,7 +164,7 @@ fn capture(_: &PacketsArgs) -> anyhow::Result<Outcome> {
 
 /// Where no summary is printed, lost packets are told on standard error.
 #[cfg(all(feature = "live", unix))]
-fn tell_dropped(statistics: &[InputStatistics]) {
+pub fn tell_dropped(statistics: &[InputStatistics]) {
     for input in statistics {
         if let Some(dropped) = input.dropped.filter(|dropped| *dropped > 0) {
             complain(&format!(

@@ -1,6 +1,6 @@
 //! Fields of a CSV row appended to a byte buffer (RFC 4180).
 
-use std::net::IpAddr;
+use std::{fmt::Display, io::Write, net::IpAddr};
 
 use super::text::{dec, hex, ip};
 use crate::wire::types::RKey;
@@ -18,6 +18,22 @@ impl Fields<'_> {
         self.0.push(b',');
         if let Some(value) = value {
             dec(self.0, value);
+        }
+    }
+
+    pub(super) fn opt_float(&mut self, value: Option<f64>) {
+        self.0.push(b',');
+        if let Some(value) = value {
+            let _ = write!(self.0, "{value}");
+        }
+    }
+
+    /// `name=count` for each, semicolons between.
+    pub(super) fn counts(&mut self, items: impl Iterator<Item = (impl Display, u64)>) {
+        self.0.push(b',');
+        for (i, (name, count)) in items.enumerate() {
+            let comma = if i > 0 { ";" } else { "" };
+            let _ = write!(self.0, "{comma}{name}={count}");
         }
     }
 

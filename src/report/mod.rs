@@ -5,18 +5,25 @@
 //! formatted at once and written in order; nothing is allocated a packet once
 //! the buffer has grown.
 
+mod capture;
 mod csv;
 mod detail;
 #[cfg(target_os = "linux")]
 mod doctor;
 mod extcap;
 mod fields;
+mod flows;
+mod flows_document;
 mod grid;
 mod hex;
+mod interval;
 mod json;
 #[cfg(target_os = "linux")]
 mod lab;
+mod memory;
+mod messages;
 mod object;
+mod panels;
 mod pcapng;
 mod record;
 mod style;
@@ -26,15 +33,26 @@ mod text;
 mod write;
 mod write_document;
 
+pub use capture::Capture;
 pub use csv::CsvPackets;
 pub use detail::DetailPackets;
 #[cfg(target_os = "linux")]
 pub use doctor::{Verbosity, print as print_doctor};
 pub use extcap::{Dlt, ExtcapOption, print_dlt, print_interfaces, print_options};
+pub use flows::{
+    FlowsReport, Layout, print_flows, print_flows_csv, print_flows_csv_header, print_flows_json,
+};
 pub use hex::dump as hex_dump;
+pub use interval::{Carried, Interval};
 pub use json::JsonPackets;
 #[cfg(target_os = "linux")]
 pub use lab::{print_down, print_status, print_up};
+pub use memory::{
+    MemoryReport, print_memory, print_memory_csv, print_memory_csv_header, print_memory_json,
+};
+pub use messages::{
+    CsvMessages, JsonMessages, MessagePrinter, MessagesReport, TableMessages, print_messages,
+};
 pub use pcapng::{Counted, Interface, PcapngWriter};
 pub use record::{Recorded, Recorder};
 pub use style::Style;

@@ -98,7 +98,12 @@ impl<'o> Object<'o> {
         inner.close();
     }
 
-    pub(super) fn list<T: Copy>(&mut self, key: &str, items: &[T], write: impl Fn(&mut Vec<u8>, T)) {
+    pub(super) fn list<T: Copy>(
+        &mut self,
+        key: &str,
+        items: &[T],
+        write: impl Fn(&mut Vec<u8>, T),
+    ) {
         self.key(key);
         self.out.push(b'[');
         for (i, item) in items.iter().enumerate() {

@@ -242,15 +242,21 @@ impl Region {
         Some((VirtualAddr::new(*first), VirtualAddr::new(*last)))
     }
 
-    /// Bytes of an access that no other access touched without being refused.
+    /// Bytes from one address up to another that were touched, each once.
     #[must_use]
-    pub fn outside(&self, refused: &Refused) -> u64 {
-        let (start, end) = bounds(refused.va, refused.len);
+    pub fn touched(&self, start: u64, end: u64) -> u64 {
         let mut inside = Intervals::default();
         for kind in &self.accesses {
             kind.intervals.clip(start, end, &mut inside);
         }
-        (end - start) - inside.bytes()
+        inside.bytes()
+    }
+
+    /// Bytes of a refused access that no other one touched.
+    #[must_use]
+    pub fn outside(&self, refused: &Refused) -> u64 {
+        let (start, end) = bounds(refused.va, refused.len);
+        (end - start) - self.touched(start, end)
     }
 
     fn intervals(&self) -> usize {
@@ -471,7 +477,9 @@ mod tests {
         let mut table = [false; 256];
         let mut state = 1u64;
         let mut next = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (state >> 33) % below
         };
         for _ in 0..200 {
@@ -515,7 +523,13 @@ mod tests {
         assert_eq!(region.accesses(Access::Atomic).bytes, 8);
         let (first, last) = region.span().unwrap();
         assert_eq!((first.get(), last.get()), (0x1000, 0x3000));
-        assert_eq!(map.sends, Volume { messages: 1, bytes: 100 });
+        assert_eq!(
+            map.sends,
+            Volume {
+                messages: 1,
+                bytes: 100
+            }
+        );
     }
 
     #[test]
@@ -541,7 +555,13 @@ mod tests {
         unplaced.remote = None;
         map.add(&unplaced);
         assert_eq!(map.regions()[0].unconfirmed, 1);
-        assert_eq!(map.unplaced, Volume { messages: 1, bytes: 9 });
+        assert_eq!(
+            map.unplaced,
+            Volume {
+                messages: 1,
+                bytes: 9
+            }
+        );
     }
 
     #[test]

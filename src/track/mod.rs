@@ -6,6 +6,7 @@
 
 mod cm;
 mod connection;
+mod distribution;
 mod event;
 mod flow;
 mod latency;
@@ -18,6 +19,7 @@ mod tracker;
 
 pub use cm::{CmKind, CmRecord};
 pub use connection::{CmLife, CmState, Connection, ConnectionId, Endpoint, How, service_name};
+pub use distribution::{Distribution, MAX_SPREADS, Spread};
 pub use event::{Cause, Event, EventKind, Listener};
 pub use flow::{Flow, NAK_SLOTS, OpCounts, PsnCounts, RunCounts};
 pub use latency::Latency;
