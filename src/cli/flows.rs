@@ -33,7 +33,9 @@ struct Flows<'a> {
     filter: FlowFilter,
 }
 
-impl Listener for Flows<'_> {}
+impl Listener for Flows<'_> {
+    const MESSAGES: bool = false;
+}
 
 impl Analysis for Flows<'_> {
     fn begin(&mut self, _: &[String], out: &mut Output) -> io::Result<()> {

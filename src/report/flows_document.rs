@@ -155,12 +155,15 @@ struct FlowRow {
     ecn_capable: u64,
     icrc_valid: u64,
     icrc_invalid: u64,
+    corrupted: u64,
     fragments: u64,
     dscp: u8,
     /// Place of the opposite flow in the list.
     peer: Option<usize>,
     /// Queue pair that it comes from.
     src_qp: Option<u32>,
+    /// How that is known.
+    how: &'static str,
     ended: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     interval: Option<Moved>,
@@ -236,6 +239,7 @@ struct Runs {
     sequence_nak: u64,
     rnr: u64,
     timeout: u64,
+    implied_nak: u64,
     unknown: u64,
 }
 
@@ -337,16 +341,19 @@ impl FlowRow {
                 sequence_nak: runs.sequence_nak,
                 rnr: runs.rnr,
                 timeout: runs.timeout,
+                implied_nak: runs.implied_nak,
                 unknown: runs.unknown,
             },
             untracked: flow.untracked,
             ecn_capable: flow.ecn_capable,
             icrc_valid: flow.icrc_valid,
             icrc_invalid: flow.icrc_invalid,
+            corrupted: flow.corrupted,
             fragments: flow.fragments,
             dscp: flow.dscp,
             peer,
             src_qp: opposite.map(|opposite| opposite.key.dest_qp.get()),
+            how: flow.how.word(),
             ended: flow.ended,
             interval: interval.map(moved),
         }
@@ -534,7 +541,7 @@ fn csv_row(out: &mut Vec<u8>, row: &FlowRow, interval: Option<&Interval>) {
     f.num(row.acks_own);
     f.num(row.acks_skipped);
     let runs = &row.retransmit_runs;
-    f.num(runs.sequence_nak + runs.rnr + runs.timeout + runs.unknown);
+    f.num(runs.sequence_nak + runs.rnr + runs.timeout + runs.implied_nak + runs.unknown);
     f.num(row.icrc_valid);
     f.num(row.icrc_invalid);
     f.num(row.dscp);

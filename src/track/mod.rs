@@ -4,16 +4,24 @@
 //! flow, the state of its packet sequence numbers, its messages, and the flow
 //! that answers it; a [`Listener`] is told what happens while it happens.
 
+mod answers;
 mod cm;
 mod connection;
+mod datagrams;
 mod distribution;
 mod event;
 mod flow;
 mod latency;
+mod manager;
 mod memory;
 mod message;
+mod open;
+mod pairing;
+mod recent;
 mod record;
+mod requests;
 mod sequence;
+mod state;
 mod summary;
 mod tracker;
 
@@ -30,3 +38,6 @@ pub use message::{Message, Operation};
 pub use record::{Fingerprint, FlowKey, IcrcState, Observed, Record, Remote};
 pub use summary::{FlowCount, LinkCounts, MAX_FLOWS, Summary};
 pub use tracker::{Evicted, FlowId, Limits, Tracker};
+
+#[cfg(test)]
+mod tests;
