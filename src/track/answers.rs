@@ -3,7 +3,7 @@
 use super::{
     Cause, EventKind, Flow, Limits, Listener, Record,
     flow::NAK_SLOTS,
-    open::Open,
+    open::{By, Open},
     sequence::{Place, Pos},
     state::{Earlier, Likeness},
 };
@@ -59,26 +59,26 @@ impl Flow {
             self.state
                 .messages
                 .answer(pos, record, again, |open, acked| ended.push((open, acked)));
-            self.cover(pos + 1, record, false, ended, listener);
+            self.cover(pos + 1, record, By::Response, ended, listener);
             return;
         }
         match kind {
             AethKind::Ack(_) => {
                 self.answer_to_copy(pos, record, earlier, limits, listener);
-                self.cover(pos + 1, record, true, ended, listener);
+                self.cover(pos + 1, record, By::Ack, ended, listener);
             }
             // Both acknowledge what is before the packet they are about.
             AethKind::Nak(NakCode::SEQUENCE) => {
-                self.cover(pos, record, false, ended, listener);
+                self.cover(pos, record, By::Nak, ended, listener);
                 self.state.sequence_nak(pos, record.ts_ns);
             }
             AethKind::Rnr(_) => {
-                self.cover(pos, record, false, ended, listener);
+                self.cover(pos, record, By::Nak, ended, listener);
                 self.state.receiver_not_ready(pos, record.ts_ns);
                 self.state.messages.refuse(pos, kind);
             }
             AethKind::Nak(_) => {
-                self.cover(pos, record, false, ended, listener);
+                self.cover(pos, record, By::Nak, ended, listener);
                 self.state.messages.refuse(pos, kind);
                 self.state
                     .messages
@@ -118,7 +118,7 @@ impl Flow {
         &mut self,
         end: Pos,
         record: &Record,
-        exact: bool,
+        by: By,
         ended: &mut Ended,
         listener: &mut L,
     ) {
@@ -135,7 +135,7 @@ impl Flow {
         let acked = self
             .state
             .messages
-            .acknowledge(end - 1, record, exact, |open, acked| {
+            .acknowledge(end - 1, record, by, |open, acked| {
                 ended.push((open, acked));
             });
         self.acks_own += u64::from(acked.own);
@@ -200,7 +200,7 @@ impl Flow {
     ) {
         if let Some(read) = self.state.messages.read_at(asked.pos) {
             // Everything before a READ that is answered was carried out.
-            self.cover(read.first, record, false, ended, listener);
+            self.cover(read.first, record, By::Response, ended, listener);
         }
         if new {
             self.state

@@ -186,6 +186,17 @@ pub(super) struct Acked {
     pub covered: u32,
 }
 
+/// What acknowledges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// An ACK.
+    Ack,
+    /// A NAK or RNR NAK, of what is before it.
+    Nak,
+    /// A response to a later request.
+    Response,
+}
+
 /// A READ response's place in its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Read {
@@ -358,13 +369,12 @@ impl OpenMessages {
         }
     }
 
-    /// Ends all messages that an acknowledgement of `pos` covers. `exact`:
-    /// it is an ACK or NAK, rather than a response that implies one.
+    /// Ends all messages that an acknowledgement of `pos` covers.
     pub fn acknowledge(
         &mut self,
         pos: Pos,
         record: &Record,
-        exact: bool,
+        by: By,
         mut ended: impl FnMut(Open, Option<i64>),
     ) -> Acked {
         let mut acked = Acked::default();
@@ -386,10 +396,10 @@ impl OpenMessages {
                 at += 1;
                 continue;
             }
-            if exact && open.ack_req && open.last == pos {
-                acked.own += 1;
-            } else if exact && open.ack_req {
-                acked.covered += 1;
+            match by {
+                By::Ack if open.ack_req && open.last == pos => acked.own += 1,
+                By::Ack | By::Nak if open.ack_req => acked.covered += 1,
+                _ => {}
             }
             open.last_frame = record.frame;
             if let Some(open) = self.list.remove(at) {

@@ -57,7 +57,6 @@ impl Flow {
             }
             place => self.old_request(record, pos, span, place, earlier, answers, limits, listener),
         }
-        self.state.requested(record);
     }
 
     fn new_request<L: Listener>(
@@ -145,11 +144,11 @@ impl Flow {
                 if begins {
                     self.retransmit_runs.add(cause);
                 }
-                if let Some(at_ns) = self.state.rnr_over(pos) {
+                if let Some(at_ns) = self.state.rnr_over() {
                     let waited_ns = record.ts_ns.saturating_sub(at_ns);
                     self.emit(listener, record, EventKind::RnrOver { waited_ns });
                 }
-                self.state.went_back(pos, span, cause);
+                self.state.went_back(record, pos, span, cause);
                 if read {
                     let end = pos + Pos::from(span);
                     self.state.read_again = Some(match self.state.read_again {

@@ -70,14 +70,17 @@ pub(super) struct FlowState {
     /// Requests that wait.
     pub messages: OpenMessages,
     run: Option<Run>,
+    /// Why packets were sent again last.
+    last_cause: Option<Cause>,
     nak: Option<Asked>,
     rnr: Option<Asked>,
     /// One past the last position acknowledged.
     pub acked: Option<Pos>,
-    /// Time of the last request.
-    last_request_ns: i64,
     /// Time of the last request or answer.
-    pub active_ns: i64,
+    active_ns: i64,
+    /// Time between the packet before the current one, in either direction,
+    /// and that.
+    silence_ns: i64,
     /// A READ whose number of responses is not known yet: its position and
     /// bytes.
     pub unsized_read: Option<(Pos, u32)>,
@@ -115,27 +118,22 @@ impl FlowState {
         self.run = None;
     }
 
-    /// Takes note that everything before `end` was acknowledged; what was
-    /// asked for before it has come.
+    /// Takes note that everything before `end` was acknowledged.
     pub fn acknowledged(&mut self, end: Pos) {
         self.acked = Some(self.acked.map_or(end, |acked| acked.max(end)));
-        self.nak = self.nak.filter(|nak| nak.from >= end);
         self.rnr = self.rnr.filter(|rnr| rnr.from >= end);
     }
 
-    /// Time since the last request.
-    pub fn silence(&self, record: &Record) -> i64 {
-        if self.requests.started() {
-            record.ts_ns.saturating_sub(self.last_request_ns)
+    /// Takes note of the time of a request or of its answer; returns the
+    /// silence before it.
+    pub fn active(&mut self, record: &Record) -> i64 {
+        self.silence_ns = if self.requests.started() {
+            record.ts_ns.saturating_sub(self.active_ns)
         } else {
             0
-        }
-    }
-
-    /// Takes note of the time of a request.
-    pub fn requested(&mut self, record: &Record) {
-        self.last_request_ns = record.ts_ns;
+        };
         self.active_ns = record.ts_ns;
+        self.silence_ns
     }
 
     /// Whether the sender numbered a packet before its newest one.
@@ -147,7 +145,9 @@ impl FlowState {
 
     /// Takes note of a NAK that asks for everything from `from` on.
     pub fn sequence_nak(&mut self, from: Pos, at_ns: i64) {
-        self.nak = Some(Asked { from, at_ns });
+        // One before it may not have been heeded yet.
+        let first = self.nak.map_or(from, |nak| nak.from.min(from));
+        self.nak = Some(Asked { from: first, at_ns });
         self.requests.ask(from, Cause::SequenceNak);
     }
 
@@ -157,25 +157,28 @@ impl FlowState {
         self.requests.ask(from, Cause::Rnr);
     }
 
-    /// The time an RNR NAK came that a packet at `pos` answers.
-    pub fn rnr_over(&mut self, pos: Pos) -> Option<i64> {
-        let rnr = self.rnr.filter(|rnr| pos >= rnr.from)?;
-        self.rnr = None;
-        Some(rnr.at_ns)
+    /// The time an RNR NAK came after which the requester goes on now.
+    pub fn rnr_over(&mut self) -> Option<i64> {
+        self.rnr.take().map(|rnr| rnr.at_ns)
     }
 
     /// What asked for a packet at `pos` again, if anything did: an answer, or
     /// a run of packets sent again that it belongs to.
-    fn asked(&self, pos: Pos) -> Option<(Cause, bool)> {
+    fn asked(&self, record: &Record, pos: Pos, limits: &Limits) -> Option<(Cause, bool)> {
+        // Packets behind one that met no receive draw sequence NAKs as well,
+        // and the requester may go back to the beginning of the message.
+        if self.rnr.is_some() {
+            return Some((Cause::Rnr, true));
+        }
         if let Some(nak) = self.nak
             && pos >= nak.from
         {
-            return Some((Cause::SequenceNak, true));
-        }
-        if let Some(rnr) = self.rnr
-            && pos >= rnr.from
-        {
-            return Some((Cause::Rnr, true));
+            // What it asked for came late and was acknowledged; the requester
+            // goes back all the same, but soon.
+            let met = self.acked.is_some_and(|acked| nak.from < acked);
+            if !met || record.ts_ns.saturating_sub(nak.at_ns) < limits.stall_ns {
+                return Some((Cause::SequenceNak, true));
+            }
         }
         let run = self.run.filter(|run| pos >= run.next)?;
         Some((run.cause, false))
@@ -193,7 +196,7 @@ impl FlowState {
         if self.sent_before(record) {
             return Verdict::Late;
         }
-        if let Some((cause, begins)) = self.asked(pos) {
+        if let Some((cause, begins)) = self.asked(record, pos, limits) {
             return Verdict::Again { cause, begins };
         }
         if let Some(cause) = hole.and_then(|hole| hole.asked) {
@@ -202,7 +205,7 @@ impl FlowState {
                 begins: true,
             };
         }
-        let silence_ns = self.silence(record);
+        let silence_ns = self.silence_ns;
         if silence_ns >= limits.timeout_floor_ns && hole.is_none_or(|hole| !hole.acked) {
             return Verdict::Again {
                 cause: Cause::Timeout { silence_ns },
@@ -246,7 +249,14 @@ impl FlowState {
                 _ => {}
             }
         }
-        if let Some((cause, begins)) = self.asked(pos) {
+        if let Some(cause) = self.last_cause.filter(|_| self.sent_before(record)) {
+            // Of an earlier run, overtaken on its way.
+            return Verdict::Again {
+                cause,
+                begins: false,
+            };
+        }
+        if let Some((cause, begins)) = self.asked(record, pos, limits) {
             return Verdict::Again { cause, begins };
         }
         let acked = self.acked.is_some_and(|acked| pos < acked);
@@ -254,9 +264,8 @@ impl FlowState {
         if acked && identical {
             return Verdict::Twice;
         }
-        let silence_ns = earlier.map_or_else(|| self.silence(record), |e| e.age_ns);
+        let silence_ns = self.silence_ns;
         if context.reliable && silence_ns >= limits.timeout_floor_ns {
-            let silence_ns = self.silence(record).max(limits.timeout_floor_ns);
             return again(Cause::Timeout { silence_ns });
         }
         if context.reliable && context.read {
@@ -276,10 +285,13 @@ impl FlowState {
     }
 
     /// Takes note that the packet at `pos` was sent again.
-    pub fn went_back(&mut self, pos: Pos, span: u32, cause: Cause) {
-        if cause == Cause::SequenceNak {
-            self.nak = None;
+    pub fn went_back(&mut self, record: &Record, pos: Pos, span: u32, cause: Cause) {
+        if self.sent_before(record) {
+            return;
         }
+        self.last_cause = Some(cause);
+        self.nak = None;
+        self.rnr = None;
         self.run = Some(Run {
             next: pos + Pos::from(span),
             cause,

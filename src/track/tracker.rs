@@ -352,7 +352,7 @@ impl Tracker {
     /// Notes silence while the flow's requests wait.
     fn watch<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
         let flow = &mut self.flows[slot];
-        let silence_ns = record.ts_ns.saturating_sub(flow.state.active_ns);
+        let silence_ns = flow.state.active(record);
         let outstanding = flow.state.messages.len() as u32;
         if outstanding > 0 && silence_ns >= self.limits.stall_ns {
             let kind = EventKind::Stall {
@@ -361,7 +361,6 @@ impl Tracker {
             };
             flow.emit(listener, record, kind);
         }
-        flow.state.active_ns = record.ts_ns;
     }
 
     fn request<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
