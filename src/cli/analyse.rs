@@ -60,11 +60,11 @@ pub struct AnalyseArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rows (all packets are followed; both must hold; within one, any)")]
 pub struct RowArgs {
-    /// Flows to or from this queue pair, decimal or 0x…
+    /// To this queue pair, decimal or 0x…; of `flows` from it too, where known
     #[arg(long, value_name = "QPN", value_delimiter = ',', value_parser = qp_number)]
     pub qp: Vec<QpNumber>,
 
-    /// Flows from or to this address
+    /// From or to this address
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     pub host: Vec<IpAddr>,
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     style::Style,
     summary::{all_wrong, closing, line, totals},
-    text::{grouped, plural},
+    text::plural,
 };
 use crate::{
     source::InputStatistics,
@@ -119,11 +119,8 @@ impl<'a> Capture<'a> {
             line(text, style, "Note", &note);
         }
         if !self.complete {
-            let note = format!(
-                "not every input could be read to its end; {} were",
-                grouped(self.summary.frames)
-            );
-            line(text, style, "Note", &note);
+            let note = "not every input could be read to its end: this is what was read of them";
+            line(text, style, "Note", note);
         }
     }
 }

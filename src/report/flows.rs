@@ -102,7 +102,7 @@ pub fn print_flows(
 ) -> io::Result<()> {
     let mut text = Vec::new();
     match report.interval {
-        Some(interval) => heading(&mut text, layout.style, interval),
+        Some(interval) => heading(&mut text, layout.style, interval, &report.capture),
         None if !layout.quiet => report.capture.head(&mut text, layout.style),
         None => {}
     }
@@ -119,9 +119,24 @@ pub fn print_flows(
 }
 
 /// Appends the line that heads a snapshot.
-pub(super) fn heading(text: &mut Vec<u8>, style: Style, interval: &Interval) {
+pub(super) fn heading(
+    text: &mut Vec<u8>,
+    style: Style,
+    interval: &Interval,
+    capture: &Capture<'_>,
+) {
     let length = u64::try_from(interval.length.as_nanos()).unwrap_or(u64::MAX);
-    let line = format!("{} · the last {}", moment(interval.end_ns), span(length));
+    let mut line = format!(
+        "{} · the last {} · {} so far",
+        moment(interval.end_ns),
+        span(length),
+        plural(capture.summary.packets, "RoCE packet", "RoCE packets")
+    );
+    let dropped = capture.inputs.iter().filter_map(|input| input.dropped);
+    match dropped.sum() {
+        0 => {}
+        dropped => line.extend([" · ", &grouped(dropped), " dropped by the kernel"]),
+    }
     style.paint(text, Kind::Heading, line.as_bytes());
     text.push(b'\n');
 }
@@ -320,7 +335,13 @@ fn flows(text: &mut Vec<u8>, report: &FlowsReport<'_>, layout: Layout) {
             .interval
             .map_or(flow.packets, |interval| interval.of(flow).packets)
     };
-    list.sort_by_cached_key(|flow| Reverse(packets(flow)));
+    // The busiest pair comes first, its two flows together.
+    list.sort_by_cached_key(|flow| {
+        let opposite = flow.peer.and_then(|peer| report.tracker.flow(peer));
+        let pair = opposite.map_or(0, packets) + packets(flow);
+        let first = opposite.map_or(flow.id, |opposite| opposite.id.min(flow.id));
+        (Reverse(pair), first, Reverse(packets(flow)))
+    });
     let shown = if layout.all {
         list.len()
     } else {
@@ -353,10 +374,14 @@ fn flows(text: &mut Vec<u8>, report: &FlowsReport<'_>, layout: Layout) {
             None => none.push(trouble.name),
         }
     }
+    columns.push(Column::new("ended", false, rows, |flow| {
+        let reused = "by reuse of its QP";
+        Cell::or_nothing(flow.ended.then(|| reused.into()))
+    }));
     panels::print(text, layout.style, &columns, layout.width);
     rest(text, more);
     if !none.is_empty() {
-        let line = fold("  none in these flows: ", &none, layout.width);
+        let line = fold("  none in these flows:", &none, layout.width);
         layout.style.paint(text, Kind::Quiet, line.as_bytes());
         text.push(b'\n');
     }
@@ -416,16 +441,13 @@ fn volume(rows: &[&Flow]) -> [Column; 4] {
     ]
 }
 
-fn latency(rows: &[&Flow]) -> Vec<Column> {
-    if rows.iter().all(|flow| flow.latency.count() == 0) {
-        return Vec::new();
-    }
+fn latency(rows: &[&Flow]) -> [Column; 3] {
     let column = |title, of: &dyn Fn(&Flow) -> Option<u64>| {
         Column::new(title, true, rows, |flow| {
             Cell::or_nothing(of(flow).map(span))
         })
     };
-    vec![
+    [
         column("latency p50", &|flow| flow.latency.quantile(0.5)),
         column("p99", &|flow| flow.latency.quantile(0.99)),
         column("max", &|flow| flow.latency.max()),
@@ -476,13 +498,13 @@ fn fold(start: &str, names: &[&str], width: Option<usize>) -> String {
     let mut at = start.chars().count();
     for (i, name) in names.iter().enumerate() {
         let comma = if i + 1 < names.len() { "," } else { "" };
-        let places = name.chars().count() + comma.len();
-        if width.is_some_and(|width| at + places > width) && at > 4 {
-            text.push_str("\n    ");
-            at = 4;
+        let places = 1 + name.chars().count() + comma.len();
+        if width.is_some_and(|width| at + places > width) && i > 0 {
+            text.push_str("\n   ");
+            at = 3;
         }
-        text.extend([*name, comma, if comma.is_empty() { "" } else { " " }]);
-        at += places + 1;
+        text.extend([" ", name, comma]);
+        at += places;
     }
     text
 }

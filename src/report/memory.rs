@@ -45,7 +45,7 @@ pub fn print_memory(
 ) -> io::Result<()> {
     let mut text = Vec::new();
     match report.interval {
-        Some(interval) => heading(&mut text, layout.style, interval),
+        Some(interval) => heading(&mut text, layout.style, interval, &report.capture),
         None if !layout.quiet => report.capture.head(&mut text, layout.style),
         None => {}
     }
@@ -95,9 +95,6 @@ fn overview(text: &mut Vec<u8>, regions: &[Region], layout: Layout) {
         Column::new("over QP", false, rows, |region| Cell::plain(qps(region))),
     ];
     for kind in Access::ALL {
-        if rows.iter().all(|row| row.accesses(kind).operations == 0) {
-            continue;
-        }
         columns.push(Column::new(kind.done(), true, rows, |region| {
             let Accesses {
                 operations,
@@ -115,12 +112,10 @@ fn overview(text: &mut Vec<u8>, regions: &[Region], layout: Layout) {
         let (first, last) = region.span().map_or((0, 0), |(a, b)| (a.get(), b.get()));
         Cell::or_nothing((last > first).then(|| bytes(region.touched(first, last))))
     }));
-    if rows.iter().any(|region| region.overwritten_bytes > 0) {
-        columns.push(Column::new("written again", true, rows, |region| {
-            let again = region.overwritten_bytes;
-            Cell::or_nothing((again > 0).then(|| bytes(again)))
-        }));
-    }
+    columns.push(Column::new("written again", true, rows, |region| {
+        let again = region.overwritten_bytes;
+        Cell::or_nothing((again > 0).then(|| bytes(again)))
+    }));
     let counts: [Count<Region>; 3] = [
         ("refused", Kind::Bad, |region| region.refused),
         ("unconfirmed", Kind::Notice, |region| region.unconfirmed),

@@ -286,7 +286,7 @@ pub fn print_messages(
 ) -> io::Result<()> {
     let mut text = Vec::new();
     if let Some(interval) = report.interval {
-        heading(&mut text, layout.style, interval);
+        heading(&mut text, layout.style, interval, &report.capture);
     } else {
         text.push(b'\n');
         report.capture.head(&mut text, layout.style);
@@ -375,13 +375,15 @@ fn efficiency(text: &mut Vec<u8>, report: &MessagesReport<'_>) {
         .tracker
         .flows()
         .filter(|flow| report.filter.matches(&flow.key, None));
-    let (good, payload, wire) = chosen.fold((0, 0, 0), |(good, payload, wire), flow| {
-        (
-            good + flow.goodput_bytes,
-            payload + flow.payload_bytes,
-            wire + flow.wire_bytes,
-        )
-    });
+    let (mut good, mut again, mut wire) = (0, 0, 0);
+    for flow in chosen {
+        wire += flow.wire_bytes;
+        good += flow.goodput_bytes;
+        // Management datagrams carry payload that is of no message.
+        if flow.goodput_bytes > 0 {
+            again += flow.payload_bytes.saturating_sub(flow.goodput_bytes);
+        }
+    }
     if wire == 0 {
         return;
     }
@@ -392,9 +394,8 @@ fn efficiency(text: &mut Vec<u8>, report: &MessagesReport<'_>) {
         bytes(wire),
         bytes(good),
     );
-    let twice = payload - good;
-    if twice > 0 {
-        let _ = write!(text, ", and {} of it once more", bytes(twice));
+    if again > 0 {
+        let _ = write!(text, ", and {} of it once more", bytes(again));
     }
     text.push(b'\n');
 }

@@ -1,9 +1,10 @@
 //! Printers: tables for people, JSON lines and CSV for programs, pcapng for
 //! other analysers.
 //!
-//! Packet printers append to a byte buffer, so that several batches can be
-//! formatted at once and written in order; nothing is allocated a packet once
-//! the buffer has grown.
+//! Printers of packets and of messages append to a byte buffer, so that several
+//! batches can be formatted at once and written in order; nothing is allocated
+//! a row once the buffer has grown. Reports about flows and memory are made
+//! when the capture ends, or every so often while it goes on.
 
 mod capture;
 mod csv;

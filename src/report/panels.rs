@@ -36,6 +36,10 @@ impl Cell {
         Self::kind(NOTHING, Kind::Quiet)
     }
 
+    fn is_nothing(&self) -> bool {
+        self.text == NOTHING
+    }
+
     /// Text, or a dot where there is none.
     pub fn or_nothing(text: Option<String>) -> Self {
         text.map_or_else(Self::nothing, Self::plain)
@@ -89,6 +93,10 @@ impl Column {
         any.then(|| Self::new(title, true, rows, cell))
     }
 
+    fn is_empty(&self) -> bool {
+        self.cells.iter().all(Cell::is_nothing)
+    }
+
     fn width(&self) -> usize {
         let cells = self.cells.iter().map(|cell| width(cell.text.as_bytes()));
         cells.max().unwrap_or(0).max(width(self.title.as_bytes()))
@@ -96,12 +104,13 @@ impl Column {
 }
 
 /// Appends a table, in panels of at most `wrap` places where there is a limit.
-/// The first column begins every panel.
+/// The first column begins every panel; columns of nothing are left out.
 pub(super) fn print(out: &mut Vec<u8>, style: Style, columns: &[Column], wrap: Option<usize>) {
     let Some((first, rest)) = columns.split_first() else {
         return;
     };
-    let mut rest = rest.iter().peekable();
+    let rest = rest.iter().filter(|column| !column.is_empty());
+    let mut rest = rest.peekable();
     loop {
         let mut panel = vec![first];
         let mut used = GAP + first.width();
@@ -181,6 +190,18 @@ mod tests {
             table(Some(17)),
             "one column a panel at least"
         );
+    }
+
+    #[test]
+    fn a_column_of_nothing_is_left_out() {
+        let columns = [
+            Column::numbers(&[(), ()]),
+            Column::new("a", false, &[(), ()], |()| Cell::nothing()),
+            Column::new("b", false, &[(), ()], |()| Cell::plain("x")),
+        ];
+        let mut out = Vec::new();
+        print(&mut out, Style { color: false }, &columns, None);
+        assert_eq!(out, b"\n  #  b\n  1  x\n  2  x\n");
     }
 
     #[test]
