@@ -8,7 +8,8 @@ use std::{
 
 use super::{
     capture::Capture,
-    flows_document::{FlowsDocument, csv_header, csv_rows, state_word},
+    connections,
+    flows_document::{FlowsDocument, csv_header, csv_rows},
     interval::Interval,
     panels::{self, Cell, Column},
     style::{Kind, Style},
@@ -16,15 +17,12 @@ use super::{
 };
 use crate::{
     filter::FlowFilter,
-    track::{CmLife, CmState, Connection, Endpoint, Flow, PsnCounts, Tracker, service_name},
-    wire::{
-        aeth::NakCode,
-        cm::{ip_service, reject_reason},
-    },
+    track::{Flow, PsnCounts, Tracker},
+    wire::aeth::NakCode,
 };
 
 /// Rows of a table; the rest are counted in one line.
-const ROWS: usize = 20;
+pub(super) const ROWS: usize = 20;
 
 /// What there is to report about flows.
 pub struct FlowsReport<'a> {
@@ -107,12 +105,12 @@ pub fn print_flows(
         None => {}
     }
     if report.interval.is_none() {
-        connections(&mut text, report, layout);
+        connections::print(&mut text, report, layout);
     }
     flows(&mut text, report, layout);
     if report.interval.is_none() && !layout.quiet {
         report.capture.foot(&mut text, layout.style, report.tracker);
-    } else {
+    } else if report.interval.is_some() {
         text.push(b'\n');
     }
     out.write_all(&text)
@@ -146,105 +144,6 @@ pub(super) fn per_s(flow: &Flow, count: u64) -> Option<f64> {
     let ns = flow.last_ts_ns.saturating_sub(flow.first_ts_ns);
     let per_s = count as f64 * 1e9 / ns as f64;
     (ns > 0).then(|| (per_s * 1000.0).round() / 1000.0)
-}
-
-/// Whether one of a connection's ends is chosen.
-pub(super) fn connection_chosen(connection: &Connection, filter: &FlowFilter) -> bool {
-    let Connection { a, b, .. } = connection;
-    filter.ends([a.ip, b.ip], [a.qp, b.qp])
-}
-
-fn connections(text: &mut Vec<u8>, report: &FlowsReport<'_>, layout: Layout) {
-    let mut rows = report.tracker.connections();
-    rows.retain(|connection| connection_chosen(connection, report.filter));
-    // What was refused must not be hidden by what went well.
-    rows.sort_by_key(|connection| Reverse(connection.cm.is_some_and(|cm| unanswered(&cm))));
-    let total = rows.len();
-    if !layout.all {
-        rows.truncate(ROWS);
-    }
-    if rows.is_empty() {
-        return;
-    }
-    let columns = [
-        Column::numbers(&rows),
-        Column::new("asks", false, &rows, |c| Cell::plain(end(&c.a))),
-        Column::new("⇄ answers", false, &rows, |c| {
-            Cell::plain(format!("⇄ {}", end(&c.b)))
-        }),
-        Column::new("paired", false, &rows, |c| {
-            Cell::kind(c.how.word(), Kind::Quiet)
-        }),
-        Column::new("service", false, &rows, |c| {
-            Cell::or_nothing(c.cm.and_then(|cm| cm.service_id).map(service))
-        }),
-        Column::new("MTU", true, &rows, |c| {
-            Cell::or_nothing(c.path_mtu.map(|mtu| mtu.to_string()))
-        }),
-        Column::new("set up in", true, &rows, |c| {
-            let ns = c.cm.and_then(|cm| cm.setup_ns());
-            Cell::or_nothing(ns.map(|ns| span(ns.max(0) as u64)))
-        }),
-        Column::new("state", false, &rows, |c| {
-            c.cm.map_or_else(Cell::nothing, |cm| state(c, &cm))
-        }),
-    ];
-    panels::print(text, layout.style, &columns, layout.width);
-    let more = total - rows.len();
-    if more > 0 {
-        let more = plural(more as u64, "more connection", "more connections");
-        let _ = writeln!(text, "  … and {more} (--all)");
-    }
-}
-
-fn end(end: &Endpoint) -> String {
-    match end.qp {
-        Some(qp) => format!("{} {qp}", end.ip),
-        None => format!("{} QP ?", end.ip),
-    }
-}
-
-fn service(id: u64) -> String {
-    match (service_name(id), ip_service(id)) {
-        (Some(name), _) => name.into(),
-        (None, Some((_, port))) => format!("port {port}"),
-        (None, None) => format!("{id:#x}"),
-    }
-}
-
-const fn unanswered(cm: &CmLife) -> bool {
-    matches!(
-        cm.state,
-        CmState::Rejected(_) | CmState::Requested | CmState::Replied
-    )
-}
-
-fn state(connection: &Connection, cm: &CmLife) -> Cell {
-    let again = if cm.requests > 1 {
-        format!(", {} REQs", cm.requests)
-    } else {
-        String::new()
-    };
-    match cm.state {
-        CmState::Requested => Cell::kind(format!("no answer to REQ{again}"), Kind::Bad),
-        CmState::Replied => Cell::kind(format!("no RTU{again}"), Kind::Notice),
-        CmState::Rejected(code) => {
-            let words = reject_reason(code).map_or_else(|| format!("reason {code}"), String::from);
-            Cell::kind(format!("rejected: {words}{again}"), Kind::Bad)
-        }
-        CmState::Established => Cell::plain(format!("established{again}")),
-        CmState::Disconnected => {
-            let by = cm.ended_by_a.map(|a| {
-                let end = if a { connection.a } else { connection.b };
-                format!(" by {}", end.ip)
-            });
-            Cell::plain(format!(
-                "{}{}",
-                state_word(cm.state),
-                by.unwrap_or_default()
-            ))
-        }
-    }
 }
 
 /// Something that a flow without trouble has none of.
@@ -507,4 +406,126 @@ fn fold(start: &str, names: &[&str], width: Option<usize>) -> String {
         at += places;
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        track::{FlowKey, Limits, Observed, Record, Summary},
+        wire::{
+            opcode::Opcode,
+            types::{Psn, QpNumber},
+        },
+    };
+
+    const WRITE: Opcode = Opcode(0x0a);
+
+    /// One flow for each of `qps`, with a packet for each of the PSNs.
+    fn tracked(qps: u32, psns: &[u32]) -> (Summary, Tracker) {
+        let (mut summary, mut tracker) = (Summary::default(), Tracker::new(Limits::default()));
+        for qp in 0..qps {
+            let key = FlowKey {
+                src: "10.0.0.1".parse().unwrap(),
+                dst: "10.0.0.2".parse().unwrap(),
+                dest_qp: QpNumber::new(qp + 16),
+            };
+            for psn in psns {
+                let mut record = Record::plain(key, WRITE, Psn::new(*psn));
+                record.ts_ns = (*psn).into();
+                record.payload_len = 64;
+                tracker.add(&record, &mut ());
+                summary.add(&Observed::Packet(record));
+            }
+        }
+        tracker.finish(&mut ());
+        (summary, tracker)
+    }
+
+    fn report<'a>(summary: &'a Summary, tracker: &'a Tracker) -> FlowsReport<'a> {
+        static ALL: FlowFilter = FlowFilter {
+            qps: Vec::new(),
+            hosts: Vec::new(),
+        };
+        FlowsReport {
+            capture: Capture {
+                summary,
+                files: &[],
+                inputs: &[],
+                complete: true,
+            },
+            tracker,
+            filter: &ALL,
+            interval: None,
+        }
+    }
+
+    fn printed(report: &FlowsReport<'_>, layout: Layout) -> String {
+        let mut out = Vec::new();
+        print_flows(&mut out, report, layout).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn rows_beyond_those_shown_are_summed_up() {
+        let (summary, tracker) = tracked(25, &[1, 2, 9]);
+        let report = report(&summary, &tracker);
+        let text = printed(&report, Layout::default());
+        let more = "… and 5 more flows with 15 packets, 5 of them not without trouble (--all)";
+        assert!(text.contains(more), "{text}");
+        assert!(text.contains("… and 5 more connections (--all)"), "{text}");
+        let all = Layout {
+            all: true,
+            ..Layout::default()
+        };
+        let text = printed(&report, all);
+        assert!(!text.contains("more"), "{text}");
+        assert!(text.contains("0x000028"), "{text}");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_asked() {
+        let (summary, tracker) = tracked(3, &[1, 2, 9, 2]);
+        let report = report(&summary, &tracker);
+        for width in [60, 80, 160] {
+            let layout = Layout {
+                width: Some(width),
+                ..Layout::default()
+            };
+            for line in printed(&report, layout).lines().skip(1) {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_interval_has_what_came_in_it() {
+        let (summary, mut tracker) = tracked(1, &[1, 2]);
+        let mut interval = Interval::default();
+        interval.next(&tracker);
+        interval.length = std::time::Duration::from_millis(500);
+        let key = tracker.flows().next().unwrap().key;
+        for psn in 3..8 {
+            let mut record = Record::plain(key, WRITE, Psn::new(psn));
+            record.payload_len = 100;
+            tracker.add(&record, &mut ());
+        }
+        let report = FlowsReport {
+            interval: Some(&interval),
+            ..report(&summary, &tracker)
+        };
+        let text = printed(&report, Layout::default());
+        assert!(text.contains("the last 500 ms"), "{text}");
+        let row = text.lines().find(|line| line.contains("0x000010")).unwrap();
+        let cells: Vec<_> = row
+            .split("  ")
+            .map(str::trim)
+            .filter(|c| !c.is_empty())
+            .collect();
+        assert!(
+            cells.contains(&"10 /s"),
+            "five packets in half a second: {row}"
+        );
+        assert!(cells.contains(&"8.00 kb/s"), "{row}");
+    }
 }

@@ -13,8 +13,9 @@ use serde::{
 };
 
 use super::{
+    connections::{chosen, state_word},
     fields::Fields,
-    flows::{FlowsReport, connection_chosen, per_s},
+    flows::{FlowsReport, per_s},
     interval::Interval,
     text::ip,
 };
@@ -98,10 +99,10 @@ impl Serialize for Connections<'_> {
             tracker, filter, ..
         } = self.0.report;
         let connections = tracker.connections();
-        let chosen = connections
+        let rows = connections
             .iter()
-            .filter(|connection| connection_chosen(connection, filter));
-        serializer.collect_seq(chosen.map(|connection| ConnectionRow::new(connection, self.0)))
+            .filter(|connection| chosen(connection, filter));
+        serializer.collect_seq(rows.map(|connection| ConnectionRow::new(connection, self.0)))
     }
 }
 
@@ -410,17 +411,6 @@ struct Service {
 struct Reject {
     reason: u16,
     words: Option<&'static str>,
-}
-
-/// The word for how far a connection got.
-pub(super) const fn state_word(state: CmState) -> &'static str {
-    match state {
-        CmState::Requested => "requested",
-        CmState::Replied => "replied",
-        CmState::Established => "established",
-        CmState::Rejected(_) => "rejected",
-        CmState::Disconnected => "disconnected",
-    }
 }
 
 impl ConnectionRow {

@@ -60,7 +60,7 @@ pub fn print_memory(
     if report.interval.is_none() && !layout.quiet {
         notes(&mut text, report, layout.style);
         report.capture.foot(&mut text, layout.style, report.tracker);
-    } else {
+    } else if report.interval.is_some() {
         text.push(b'\n');
     }
     out.write_all(&text)

@@ -7,6 +7,7 @@
 //! when the capture ends, or every so often while it goes on.
 
 mod capture;
+mod connections;
 mod csv;
 mod detail;
 #[cfg(target_os = "linux")]

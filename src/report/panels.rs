@@ -36,6 +36,12 @@ impl Cell {
         Self::kind(NOTHING, Kind::Quiet)
     }
 
+    /// The text.
+    #[cfg(test)]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     fn is_nothing(&self) -> bool {
         self.text == NOTHING
     }
