@@ -24,7 +24,7 @@ use roce_sniff::{
 
 use super::{
     Outcome,
-    args::{Format, InputArgs, OutputArgs, duration, qp_number},
+    args::{InputArgs, OutputArgs, duration, qp_number},
     complain,
     live::LiveArgs,
     output::Output,
@@ -193,7 +193,7 @@ fn capture(args: &AnalyseArgs, analysis: &mut impl Analysis) -> anyhow::Result<O
     }
     let outcome = fold.outcome()?;
     let statistics = statistics?;
-    if args.output.format != Format::Table || args.output.quiet {
+    if args.output.format != super::args::Format::Table || args.output.quiet {
         super::packets::tell_dropped(&statistics);
     }
     Ok(outcome)
