@@ -14,7 +14,7 @@ use super::{
 use crate::wire::opcode::{Transport, Verb};
 
 /// Number of a flow's entry in a tracker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId {
     /// Entries whose place was given to another flow have an older generation.
     generation: u32,
