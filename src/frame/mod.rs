@@ -13,6 +13,7 @@ mod tunnel;
 use std::net::IpAddr;
 
 pub use layers::Layer;
+pub(crate) use net::plain;
 
 use crate::source::RawPacket;
 use cursor::Cursor;

@@ -271,7 +271,7 @@ pub(super) fn grh<'a, T: Trace>(
 /// fragments, UDP to the RoCE port, lengths that agree. `None` sends every
 /// other frame to the general walk, whose answer for these is the same.
 #[inline]
-pub(super) fn plain<'a>(raw: &RawPacket<'a>, options: FrameOptions) -> Option<Datagram<'a>> {
+pub(crate) fn plain<'a>(raw: &RawPacket<'a>, options: FrameOptions) -> Option<Datagram<'a>> {
     const IP: usize = 14;
     const BTH: usize = IP + 20 + 8;
     if raw.link != LinkType::ETHERNET {

@@ -36,7 +36,7 @@ impl Flow {
     pub(super) fn request<L: Listener>(
         &mut self,
         record: &Record,
-        earlier: Option<Earlier>,
+        earlier: impl FnOnce() -> Option<Earlier>,
         answers: bool,
         limits: &Limits,
         listener: &mut L,
@@ -55,7 +55,7 @@ impl Flow {
                 let gap = if self.explains(pos) { 0 } else { gap };
                 self.new_request(record, pos, span, gap, listener);
             }
-            place => self.old_request(record, pos, span, place, earlier, answers, limits, listener),
+            place => { let earlier = earlier(); self.old_request(record, pos, span, place, earlier, answers, limits, listener); }
         }
     }
 

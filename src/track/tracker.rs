@@ -75,6 +75,18 @@ const MAX_EXPECTED: usize = 1 << 17;
 /// Answers that do not fit before a pair is taken apart.
 const MAX_MISFITS: u8 = 3;
 
+/// Places of the cache in front of the map of flows: a power of two.
+const CACHE: usize = 1 << 10;
+
+#[derive(Debug)]
+struct Cache([u32; CACHE]);
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self([0; CACHE])
+    }
+}
+
 /// A peer that is known before the flow's packets come.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
@@ -96,6 +108,8 @@ pub struct Tracker {
     manager: Manager,
     waiting: Waiting,
     recent: Recent,
+    /// Entries by a hash of their key, one place each, in front of `by_key`.
+    cache: Cache,
     /// Datagrams are numbered by sender, whomever they go to.
     senders: Senders,
     /// Messages under way over all flows.
@@ -162,7 +176,8 @@ impl Tracker {
             && info.verb == Verb::Send
             && record.flow.dest_qp.get() > 1
         {
-            let earlier = self.recent.replace(slot as u32, record);
+            let earlier = self.recent.earlier(slot as u32, record);
+            self.recent.remember(slot as u32, record);
             let window_ns = self.limits.copy_window_ns;
             self.senders
                 .datagram(flow, record, earlier, window_ns, listener);
@@ -180,12 +195,22 @@ impl Tracker {
 
     /// The entry of a packet's flow.
     fn entry<L: Listener>(&mut self, record: &Record, listener: &mut L) -> usize {
-        if let Some(slot) = self.by_key.get(&record.flow) {
-            let slot = *slot as usize;
-            self.flows[slot].state.used = true;
-            return slot;
+        let place = record.flow.scatter() as usize % CACHE;
+        let cached = self.cache.0[place] as usize;
+        if let Some(flow) = self.flows.get_mut(cached)
+            && flow.key == record.flow
+            && !flow.ended
+        {
+            flow.state.used = true;
+            return cached;
         }
-        self.insert(record, listener)
+        let slot = match self.by_key.get(&record.flow) {
+            Some(slot) => *slot as usize,
+            None => self.insert(record, listener),
+        };
+        self.flows[slot].state.used = true;
+        self.cache.0[place] = slot as u32;
+        slot
     }
 
     fn insert<L: Listener>(&mut self, record: &Record, listener: &mut L) -> usize {
@@ -364,7 +389,6 @@ impl Tracker {
     }
 
     fn request<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
-        let earlier = self.recent.replace(slot as u32, record);
         self.watch(slot, record, listener);
         let peer = self.peer(slot);
         let answers = peer.is_some_and(|peer| {
@@ -373,7 +397,9 @@ impl Tracker {
         });
         let flow = &mut self.flows[slot];
         let before = flow.state.messages.len();
+        let earlier = || self.recent.earlier(slot as u32, record);
         flow.request(record, earlier, answers, &self.limits, listener);
+        self.recent.remember(slot as u32, record);
         let after = flow.state.messages.len();
         self.open = self.open + after - before;
         if let Some(id) = flow.connection {
@@ -405,7 +431,8 @@ impl Tracker {
     }
 
     fn answer<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
-        let earlier = self.recent.replace(slot as u32, record);
+        let earlier = self.recent.earlier(slot as u32, record);
+        self.recent.remember(slot as u32, record);
         let requester = self.requester(slot, record);
         if let Some(requester) = requester {
             self.watch(requester, record, listener);
