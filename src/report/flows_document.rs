@@ -20,7 +20,7 @@ use super::{
     text::ip,
 };
 use crate::{
-    track::{CmState, Connection, Endpoint, Flow, FlowId, Latency, OpCounts, PsnCounts, Tracker},
+    track::{CmState, Connection, Endpoint, Flow, FlowId, Latency, OpCounts, PsnCounts},
     wire::{cm::reject_reason, opcode::Opcode, types::QpNumber},
 };
 
