@@ -84,7 +84,10 @@ fn main() -> ExitCode {
 
 fn run(args: &[String]) -> io::Result<()> {
     let usage = || io::Error::other("usage: traffic headers|full|qps FILE [PACKETS]");
-    let (kind, path) = (args.first().ok_or_else(usage)?, args.get(1).ok_or_else(usage)?);
+    let (kind, path) = (
+        args.first().ok_or_else(usage)?,
+        args.get(1).ok_or_else(usage)?,
+    );
     let packets = match args.get(2) {
         Some(text) => Some(text.parse().map_err(|_| usage())?),
         None => None,
@@ -252,7 +255,8 @@ impl<W: Write> Capture<W> {
         } else {
             (requester + 1, requester, pair.requester_qp)
         };
-        let ext = if packet.reth.is_some() { 16 } else { 0 } + if packet.aeth.is_some() { 4 } else { 0 };
+        let ext =
+            if packet.reth.is_some() { 16 } else { 0 } + if packet.aeth.is_some() { 4 } else { 0 };
         let ib = 12 + ext + packet.payload + 4;
         let frame = &mut self.frame;
         frame.clear();
@@ -306,7 +310,9 @@ impl<W: Write> Capture<W> {
 
 /// Internet checksum (RFC 1071).
 fn checksum(header: &[u8]) -> u16 {
-    let words = header.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
+    let words = header
+        .chunks(2)
+        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
     let sum: u32 = words.sum();
     !((sum & 0xffff) + (sum >> 16)) as u16
 }

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     Batch, InputStatistics, PacketSource, Record, SourceError,
+    mapped::{Mapped, Window},
     pcap::{self, MAX_CAPTURED, Pcap, Walk},
     pcapng::PcapNg,
 };
@@ -15,10 +16,18 @@ use super::{
 /// Bytes read before a batch is handed out, unless asked otherwise.
 pub const BATCH_BYTES: usize = 1 << 20;
 
+/// Where bytes come from.
+enum Input {
+    /// Read, decompressed where need be.
+    Stream(Box<dyn Read + Send>),
+    /// Left where they are.
+    Mapped(Mapped),
+}
+
 /// A capture file, or standard input.
 pub struct FileSource {
     name: String,
-    input: Box<dyn Read + Send>,
+    input: Input,
     /// Empty, or a note for error messages that offsets count decompressed
     /// bytes.
     stream: &'static str,
@@ -76,6 +85,11 @@ pub fn open(path: &Path, index: u16) -> Result<FileSource, SourceError> {
     let kind = file.metadata().map_err(failed)?.file_type();
     if kind.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    if let Some(map) = Mapped::new(&file)
+        && let Some(source) = FileSource::mapped(name.clone(), index, map)
+    {
+        return Ok(source);
     }
     FileSource::new(name, index, Box::new(file), !kind.is_file())
 }
@@ -208,13 +222,37 @@ impl FileSource {
         }
         Ok(Self {
             name,
-            input,
+            input: Input::Stream(input),
             stream,
             eager,
             format,
             index,
             batch_bytes: BATCH_BYTES,
             carry,
+            offset,
+            packets: 0,
+            ended: false,
+            pending: None,
+        })
+    }
+
+    /// Reads a capture where it is mapped. `None` where it is compressed, or no
+    /// capture, which reading it tells better.
+    fn mapped(name: String, index: u16, map: Mapped) -> Option<Self> {
+        let format = recognise(map.bytes()).ok()?;
+        let offset = match format {
+            Format::Pcap(_) => pcap::HEADER as u64,
+            Format::PcapNg(_) => 0,
+        };
+        Some(Self {
+            name,
+            input: Input::Mapped(map),
+            stream: "",
+            eager: false,
+            format,
+            index,
+            batch_bytes: BATCH_BYTES,
+            carry: Vec::new(),
             offset,
             packets: 0,
             ended: false,
@@ -230,15 +268,31 @@ impl FileSource {
         self
     }
 
-    /// Reads until `bytes` holds a batch's worth or the input ends.
-    fn fill(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+    /// Puts a batch's worth of bytes into `batch`, or what is left.
+    fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         let most = self.batch_bytes;
+        let input = match &mut self.input {
+            Input::Stream(input) => input,
+            Input::Mapped(map) => {
+                let from = self.offset as usize;
+                // What was left over is part of the file still.
+                let to = (from + most.max(self.carry.len() + most / 2)).min(map.bytes().len());
+                self.ended = to == map.bytes().len();
+                batch.window = Some(Window {
+                    map: map.clone(),
+                    range: from..to,
+                });
+                return Ok(());
+            }
+        };
+        let bytes = &mut batch.bytes;
+        bytes.extend_from_slice(&self.carry);
         let want = most.saturating_sub(bytes.len()).max(most / 2);
         if self.eager {
             let start = bytes.len();
             bytes.resize(start + want, 0);
             let read = loop {
-                match self.input.read(&mut bytes[start..]) {
+                match input.read(&mut bytes[start..]) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     other => break other,
                 }
@@ -247,7 +301,7 @@ impl FileSource {
             self.ended = read? == 0;
             return Ok(());
         }
-        let read = self.input.by_ref().take(want as u64).read_to_end(bytes)?;
+        let read = input.by_ref().take(want as u64).read_to_end(bytes)?;
         self.ended = read < want;
         Ok(())
     }
@@ -275,19 +329,25 @@ impl PacketSource for FileSource {
         }
         batch.input = self.index;
         batch.first_frame = self.packets + 1;
-        batch.bytes.extend_from_slice(&self.carry);
+        let read = self.fill(batch);
+        let Batch {
+            bytes,
+            window,
+            records,
+            ..
+        } = batch;
+        let bytes = window.as_ref().map_or(&**bytes, Window::bytes);
+        let (used, damage) = self.format.walk(bytes, records);
+        self.packets += records.len() as u64;
         self.carry.clear();
-        let read = self.fill(&mut batch.bytes);
-        let (used, damage) = self.format.walk(&batch.bytes, &mut batch.records);
-        self.packets += batch.records.len() as u64;
-        let rest = &batch.bytes[used..];
+        let rest = &bytes[used..];
         self.pending = if let Some(damage) = damage {
             Some(self.damaged(damage.at, damage.reason))
         } else if let Err(error) = read {
             Some(SourceError::Read {
                 name: self.name.clone(),
                 record: self.packets,
-                offset: self.offset + batch.bytes.len() as u64,
+                offset: self.offset + bytes.len() as u64,
                 stream: self.stream,
                 error,
             })

@@ -12,6 +12,7 @@ mod file;
 mod listener;
 #[cfg(all(feature = "live", unix))]
 mod live;
+mod mapped;
 mod merge;
 #[cfg(all(feature = "live", unix))]
 mod netdev;
@@ -23,6 +24,8 @@ pub mod tap;
 mod tapped;
 
 use std::fmt;
+
+use mapped::Window;
 
 #[cfg(all(feature = "live", unix))]
 pub use control::{ControlFrame, Nonce, recognise};
@@ -164,6 +167,9 @@ struct Origin {
 #[derive(Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
+    /// Stands in for `bytes` where the packets are left where a file is
+    /// mapped.
+    window: Option<Window>,
     records: Vec<Record>,
     input: u16,
     first_frame: u64,
@@ -195,6 +201,15 @@ impl Batch {
         (0..self.records.len()).map(|i| self.packet(i))
     }
 
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match &self.window {
+            Some(window) => window.bytes(),
+            None => &self.bytes,
+        }
+    }
+
+    #[inline]
     fn packet(&self, index: usize) -> RawPacket<'_> {
         let record = &self.records[index];
         let start = record.offset as usize;
@@ -209,7 +224,7 @@ impl Batch {
             len: record.len.max(record.caplen),
             link: record.link,
             path: record.path,
-            data: &self.bytes[start..start + record.caplen as usize],
+            data: &self.bytes()[start..start + record.caplen as usize],
         }
     }
 
@@ -247,6 +262,7 @@ impl Batch {
 
     fn clear(&mut self) {
         self.bytes.clear();
+        self.window = None;
         self.records.clear();
         self.origins.clear();
     }

@@ -108,9 +108,18 @@ mod tests {
             recent.earlier(3, record).map(|earlier| earlier.likeness)
         };
         recent.remember(3, &packet(7, 1, 2));
-        assert_eq!(likeness(&recent, &packet(7, 1, 2)), Some(Likeness::Identical));
-        assert_eq!(likeness(&recent, &packet(7, 1, 3)), Some(Likeness::Different));
-        assert_eq!(likeness(&recent, &packet(7, 9, 2)), Some(Likeness::Different));
+        assert_eq!(
+            likeness(&recent, &packet(7, 1, 2)),
+            Some(Likeness::Identical)
+        );
+        assert_eq!(
+            likeness(&recent, &packet(7, 1, 3)),
+            Some(Likeness::Different)
+        );
+        assert_eq!(
+            likeness(&recent, &packet(7, 9, 2)),
+            Some(Likeness::Different)
+        );
         assert_eq!(likeness(&recent, &packet(8, 1, 2)), None);
         assert_eq!(recent.earlier(4, &packet(7, 1, 2)), None, "another flow");
         recent.remember(3, &packet(8, 1, 0));

@@ -41,7 +41,8 @@ impl FlowKey {
             IpAddr::V4(v4) => u64::from(v4.to_bits()),
             IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64 ^ v6.to_bits() as u64,
         };
-        let mixed = fold(self.src) ^ fold(self.dst).rotate_left(32) ^ u64::from(self.dest_qp.get()) << 20;
+        let mixed =
+            fold(self.src) ^ fold(self.dst).rotate_left(32) ^ u64::from(self.dest_qp.get()) << 20;
         mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
     }
 }

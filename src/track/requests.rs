@@ -55,7 +55,10 @@ impl Flow {
                 let gap = if self.explains(pos) { 0 } else { gap };
                 self.new_request(record, pos, span, gap, listener);
             }
-            place => { let earlier = earlier(); self.old_request(record, pos, span, place, earlier, answers, limits, listener); }
+            place => {
+                let earlier = earlier();
+                self.old_request(record, pos, span, place, earlier, answers, limits, listener);
+            }
         }
     }
 
