@@ -6,8 +6,13 @@
 
 pub mod capfile;
 pub mod craft;
+pub mod flaws;
+pub mod mangle;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub mod net;
+pub mod recount;
+pub mod seen;
+pub mod tracked;
 pub mod tshark;
 pub mod tunnel;
 pub mod vm;

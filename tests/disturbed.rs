@@ -1,0 +1,254 @@
+//! Damage whose size is known, done to real traffic: the tracker counts it at
+//! that size and as what it is.
+
+mod common;
+
+use common::capfile::Pkt;
+use common::flaws::all_flaws;
+use common::mangle::{self, Mangle};
+use common::recount::Recount;
+use common::seen::{Kind, Seen};
+use common::tracked::{Tracked, track};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use roce_sniff::track::{EventKind, Flow, PsnCounts};
+use std::collections::BTreeSet;
+
+fn packets(name: &str) -> Vec<Pkt> {
+    common::capture(name).packets
+}
+
+fn one_of(names: &'static [&'static str]) -> impl Strategy<Value = (&'static str, Vec<Pkt>)> {
+    (0..names.len()).prop_map(|n| (names[n], packets(names[n])))
+}
+
+fn some() -> impl Strategy<Value = Vec<Index>> {
+    prop::collection::vec(any::<Index>(), 1..12)
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+macro_rules! assert_flawless {
+    ($tracked:expr) => {
+        let wrong = all_flaws($tracked);
+        prop_assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    };
+}
+
+/// Fixtures to which nothing happened, with SENDs and WRITEs that are
+/// acknowledged, mostly more than one packet at once.
+const CLEAN: &[&str] = &[
+    "write_1k",
+    "write_64k",
+    "send_3k",
+    "multi_qp",
+    "v6_write",
+    "bidi",
+    "vlan_write",
+    "write_ecn",
+];
+
+/// Places of the requests of a capture but for the first and the last one of
+/// each flow, whose loss could not be told.
+fn inner(packets: &[Pkt], kind: Kind) -> Vec<usize> {
+    let seen = Seen::all(packets);
+    let wanted = |p: &&Seen| p.kind() == kind;
+    let of = |key| seen.iter().filter(wanted).filter(move |p| p.key == key);
+    let keys: BTreeSet<_> = seen.iter().map(|p| p.key).collect();
+    let mut inner = Vec::new();
+    for key in keys {
+        let own: Vec<usize> = of(key).map(|p| p.index).collect();
+        if own.len() > 2 {
+            inner.extend(&own[1..own.len() - 1]);
+        }
+    }
+    inner.sort_unstable();
+    inner
+}
+
+fn pick(from: &[usize], choice: &[Index]) -> BTreeSet<usize> {
+    choice.iter().map(|n| from[n.index(from.len())]).collect()
+}
+
+fn without(packets: &[Pkt], gone: &BTreeSet<usize>) -> Vec<Pkt> {
+    let kept = packets
+        .iter()
+        .enumerate()
+        .filter(|(n, _)| !gone.contains(n));
+    kept.map(|(_, p)| p.clone()).collect()
+}
+
+/// The counts of all flows together.
+fn total(tracked: &Tracked, of: impl Fn(&Flow) -> PsnCounts) -> PsnCounts {
+    tracked
+        .tracker
+        .flows()
+        .map(of)
+        .fold(PsnCounts::default(), |a, b| PsnCounts {
+            packets: a.packets + b.packets,
+            new: a.new + b.new,
+            gaps: a.gaps + b.gaps,
+            skipped: a.skipped + b.skipped,
+            missing: a.missing + b.missing,
+            capture_loss: a.capture_loss + b.capture_loss,
+            retransmitted: a.retransmitted + b.retransmitted,
+            refilled: a.refilled + b.refilled,
+            reordered: a.reordered + b.reordered,
+            duplicates: a.duplicates + b.duplicates,
+            mirror_duplicates: a.mirror_duplicates + b.mirror_duplicates,
+        })
+}
+
+fn requests(tracked: &Tracked) -> PsnCounts {
+    total(tracked, |flow| flow.requests)
+}
+
+proptest! {
+    #![proptest_config(config(150))]
+
+    /// Requests that only the sniffer missed: the responder acknowledged them
+    /// and nobody asked for them again.
+    #[test]
+    fn packets_lost_by_the_capture((name, packets) in one_of(CLEAN), choice in some()) {
+        let gone = pick(&inner(&packets, Kind::Request), &choice);
+        let tracked = track(&without(&packets, &gone));
+        let all = requests(&tracked);
+        let lost = gone.len() as u64;
+        prop_assert_eq!(all.missing, lost, "{}: missing: {:?}", name, all);
+        prop_assert_eq!(all.skipped, lost, "{}: skipped: {:?}", name, all);
+        prop_assert_eq!(all.capture_loss, lost, "{}: lost by the capture: {:?}", name, all);
+        let noise = all.retransmitted + all.reordered + all.duplicates + all.mirror_duplicates;
+        prop_assert_eq!(noise, 0, "{}: {:?}", name, all);
+        let told: u64 = tracked.log.events.iter().map(|told| match told.kind {
+            EventKind::CaptureLoss { missing } => u64::from(missing),
+            _ => 0,
+        }).sum();
+        prop_assert_eq!(told, lost, "{}: told: {:#?}", name, tracked.log.events);
+        assert_flawless!(&tracked);
+    }
+
+    /// READ responses that were lost leave holes of their number.
+    #[test]
+    fn responses_lost(choice in some()) {
+        let packets = packets("read_8k");
+        let gone = pick(&inner(&packets, Kind::Response), &choice);
+        let tracked = track(&without(&packets, &gone));
+        let all = total(&tracked, |flow| flow.responses);
+        prop_assert_eq!(all.missing, gone.len() as u64, "{:?}", all);
+        prop_assert_eq!(all.packets, 80 - gone.len() as u64);
+        prop_assert_eq!(all.new, all.packets, "{:?}", all);
+        let asked = requests(&tracked);
+        prop_assert_eq!((asked.new, asked.gaps), (10, 0), "{:?}", asked);
+        let seen = Seen::all(&packets);
+        let first = seen.iter().find(|p| p.kind() == Kind::Response).unwrap().psn;
+        let hit: BTreeSet<u32> = gone.iter().map(|n| seen[*n].psn.wrapping_sub(first) / 8).collect();
+        let whole = tracked.log.messages.iter().filter(|m| m.complete).count();
+        prop_assert_eq!(whole, 10 - hit.len(), "{:#?}", tracked.log.messages);
+    }
+
+    /// Neighbours that changed places, with nothing to ask for them.
+    #[test]
+    fn packets_out_of_order((name, packets) in one_of(CLEAN), choice in some()) {
+        let seen = Seen::all(&packets);
+        let inner = inner(&packets, Kind::Request);
+        let key = |n: usize| seen.iter().find(|p| p.index == n).map(|p| p.key);
+        let close = |n: &&usize| {
+            packets[**n + 1].ts_ns - packets[**n].ts_ns < 500_000
+                && inner.contains(&(**n + 1)) && key(**n) == key(**n + 1)
+        };
+        let places: Vec<usize> = inner.iter().filter(close).copied().collect();
+        prop_assume!(!places.is_empty());
+        let mut swapped = packets.clone();
+        let mut swaps: u64 = 0;
+        let mut last = None;
+        for n in pick(&places, &choice) {
+            if last.is_some_and(|last| n < last + 2) {
+                continue;
+            }
+            last = Some(n);
+            swaps += 1;
+            let (a, b) = (packets[n].ts_ns, packets[n + 1].ts_ns);
+            swapped.swap(n, n + 1);
+            (swapped[n].ts_ns, swapped[n + 1].ts_ns) = (a, b);
+        }
+        let (before, after) = (track(&packets), track(&swapped));
+        let all = requests(&after);
+        prop_assert_eq!(all.reordered, swaps, "{}: {:?}", name, all);
+        prop_assert_eq!((all.gaps, all.skipped), (swaps, swaps), "{}: {:?}", name, all);
+        let noise = all.missing + all.retransmitted + all.duplicates + all.mirror_duplicates;
+        prop_assert_eq!(noise, 0, "{}: {:?}", name, all);
+        let bytes = |t: &Tracked| t.tracker.flows().map(|f| f.goodput_bytes).sum::<u64>();
+        prop_assert_eq!(bytes(&after), bytes(&before), "{}: bytes that arrived", name);
+        assert_flawless!(&after);
+    }
+
+    /// A mirror that sends some packets twice, or all of them: the copies are
+    /// told apart, and change nothing else about the requests.
+    #[test]
+    fn copies_of_a_mirror((name, packets) in one_of(CLEAN), choice in some(), all: bool) {
+        let inner = inner(&packets, Kind::Request);
+        let chosen = if all { (0..packets.len()).collect() } else { pick(&inner, &choice) };
+        let seen = Seen::all(&packets);
+        let mut doubled = Vec::new();
+        let mut copies = 0;
+        for (n, packet) in packets.iter().enumerate() {
+            doubled.push(packet.clone());
+            if chosen.contains(&n) {
+                let copy = Pkt { ts_ns: packet.ts_ns + 300, ..packet.clone() };
+                doubled.push(copy);
+                let request = |p: &&Seen| p.index == n && p.kind() == Kind::Request;
+                copies += seen.iter().filter(request).count() as u64;
+            }
+        }
+        let (before, after) = (requests(&track(&packets)), track(&doubled));
+        let got = requests(&after);
+        let want = PsnCounts {
+            packets: before.packets + copies,
+            mirror_duplicates: copies,
+            ..before
+        };
+        prop_assert_eq!(got, want, "{}", name);
+        prop_assert_eq!(after.log.messages.len(), track(&packets).log.messages.len());
+        assert_flawless!(&after);
+    }
+
+    /// Losses, copies and disorder of requests against the slow recount.
+    #[test]
+    fn damage_is_counted_like_the_recount((name, packets) in one_of(CLEAN), lost in some(),
+                                          doubled in some(), moved in some()) {
+        let inner = inner(&packets, Kind::Request);
+        let mut damaged = packets.clone();
+        for n in &moved {
+            let n = inner[n.index(inner.len())];
+            let later = (n + 3).min(damaged.len() - 2);
+            let (a, b) = (damaged[n].ts_ns, damaged[later].ts_ns);
+            damaged.swap(n, later);
+            (damaged[n].ts_ns, damaged[later].ts_ns) = (a, b);
+        }
+        damaged = mangle::apply(damaged, &[
+            Mangle::Double(doubled.into_iter().map(|n| (n, 2)).collect()),
+            Mangle::Drop(lost),
+        ]);
+        prop_assume!(!damaged.is_empty());
+        let recount = Recount::of(&damaged);
+        let tracked = track(&damaged);
+        for (key, want) in &recount.flows {
+            let own = |f: &&Flow| (f.key.src, f.key.dst, f.key.dest_qp.get()) == *key;
+            let got: Vec<&Flow> = tracked.tracker.flows().filter(own).collect();
+            let place = format!("{name}: {key:?}");
+            prop_assert_eq!(got.len(), 1, "{}: entries", place);
+            let (got, r) = (&got[0].requests, &want.requests);
+            let counted = (got.packets, got.new, got.gaps, got.skipped, got.missing);
+            let recounted = (r.packets, r.new, r.gaps, r.skipped, r.missing);
+            prop_assert_eq!(counted, recounted,
+                            "{}: packets, new, gaps, skipped, missing\n{:?}\n{:?}", place, got, r);
+        }
+        assert_flawless!(&tracked);
+    }
+}
