@@ -4,8 +4,8 @@
 mod common;
 
 use common::capfile::Pkt;
-use common::flaws::all_flaws;
-use common::mangle::{self, Mangle};
+use common::flaws::check_flawless;
+use common::mangle::{self, Fixture, Mangle, config, places};
 use common::recount::Recount;
 use common::seen::{Kind, Seen};
 use common::tracked::{Tracked, track};
@@ -13,33 +13,6 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use roce_sniff::track::{EventKind, Flow, PsnCounts};
 use std::collections::BTreeSet;
-
-fn packets(name: &str) -> Vec<Pkt> {
-    common::capture(name).packets
-}
-
-fn one_of(names: &'static [&'static str]) -> impl Strategy<Value = (&'static str, Vec<Pkt>)> {
-    (0..names.len()).prop_map(|n| (names[n], packets(names[n])))
-}
-
-fn some() -> impl Strategy<Value = Vec<Index>> {
-    prop::collection::vec(any::<Index>(), 1..12)
-}
-
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
-}
-
-macro_rules! assert_flawless {
-    ($tracked:expr) => {
-        let wrong = all_flaws($tracked);
-        prop_assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-    };
-}
 
 /// Fixtures to which nothing happened, with SENDs and WRITEs that are
 /// acknowledged, mostly more than one packet at once.
@@ -115,9 +88,10 @@ proptest! {
     /// Requests that only the sniffer missed: the responder acknowledged them
     /// and nobody asked for them again.
     #[test]
-    fn packets_lost_by_the_capture((name, packets) in one_of(CLEAN), choice in some()) {
-        let gone = pick(&inner(&packets, Kind::Request), &choice);
-        let tracked = track(&without(&packets, &gone));
+    fn packets_lost_by_the_capture(fixture in Fixture::one_of(CLEAN), choice in places()) {
+        let Fixture { name, packets } = fixture;
+        let gone = pick(&inner(packets, Kind::Request), &choice);
+        let tracked = track(&without(packets, &gone));
         let all = requests(&tracked);
         let lost = gone.len() as u64;
         prop_assert_eq!(all.missing, lost, "{}: missing: {:?}", name, all);
@@ -130,22 +104,22 @@ proptest! {
             _ => 0,
         }).sum();
         prop_assert_eq!(told, lost, "{}: told: {:#?}", name, tracked.log.events);
-        assert_flawless!(&tracked);
+        check_flawless(&tracked)?;
     }
 
     /// READ responses that were lost leave holes of their number.
     #[test]
-    fn responses_lost(choice in some()) {
-        let packets = packets("read_8k");
-        let gone = pick(&inner(&packets, Kind::Response), &choice);
-        let tracked = track(&without(&packets, &gone));
+    fn responses_lost(choice in places()) {
+        let packets = Fixture::named("read_8k").packets;
+        let gone = pick(&inner(packets, Kind::Response), &choice);
+        let tracked = track(&without(packets, &gone));
         let all = total(&tracked, |flow| flow.responses);
         prop_assert_eq!(all.missing, gone.len() as u64, "{:?}", all);
         prop_assert_eq!(all.packets, 80 - gone.len() as u64);
         prop_assert_eq!(all.new, all.packets, "{:?}", all);
         let asked = requests(&tracked);
         prop_assert_eq!((asked.new, asked.gaps), (10, 0), "{:?}", asked);
-        let seen = Seen::all(&packets);
+        let seen = Seen::all(packets);
         let first = seen.iter().find(|p| p.kind() == Kind::Response).unwrap().psn;
         let hit: BTreeSet<u32> = gone.iter().map(|n| seen[*n].psn.wrapping_sub(first) / 8).collect();
         let whole = tracked.log.messages.iter().filter(|m| m.complete).count();
@@ -154,9 +128,10 @@ proptest! {
 
     /// Neighbours that changed places, with nothing to ask for them.
     #[test]
-    fn packets_out_of_order((name, packets) in one_of(CLEAN), choice in some()) {
-        let seen = Seen::all(&packets);
-        let inner = inner(&packets, Kind::Request);
+    fn packets_out_of_order(fixture in Fixture::one_of(CLEAN), choice in places()) {
+        let Fixture { name, packets } = fixture;
+        let seen = Seen::all(packets);
+        let inner = inner(packets, Kind::Request);
         let key = |n: usize| seen.iter().find(|p| p.index == n).map(|p| p.key);
         let close = |n: &&usize| {
             packets[**n + 1].ts_ns - packets[**n].ts_ns < 500_000
@@ -164,7 +139,7 @@ proptest! {
         };
         let places: Vec<usize> = inner.iter().filter(close).copied().collect();
         prop_assume!(!places.is_empty());
-        let mut swapped = packets.clone();
+        let mut swapped = packets.to_vec();
         let mut swaps: u64 = 0;
         let mut last = None;
         for n in pick(&places, &choice) {
@@ -177,7 +152,7 @@ proptest! {
             swapped.swap(n, n + 1);
             (swapped[n].ts_ns, swapped[n + 1].ts_ns) = (a, b);
         }
-        let (before, after) = (track(&packets), track(&swapped));
+        let (before, after) = (track(packets), track(&swapped));
         let all = requests(&after);
         prop_assert_eq!(all.reordered, swaps, "{}: {:?}", name, all);
         prop_assert_eq!((all.gaps, all.skipped), (swaps, swaps), "{}: {:?}", name, all);
@@ -185,16 +160,17 @@ proptest! {
         prop_assert_eq!(noise, 0, "{}: {:?}", name, all);
         let bytes = |t: &Tracked| t.tracker.flows().map(|f| f.goodput_bytes).sum::<u64>();
         prop_assert_eq!(bytes(&after), bytes(&before), "{}: bytes that arrived", name);
-        assert_flawless!(&after);
+        check_flawless(&after)?;
     }
 
     /// A mirror that sends some packets twice, or all of them: the copies are
     /// told apart, and change nothing else about the requests.
     #[test]
-    fn copies_of_a_mirror((name, packets) in one_of(CLEAN), choice in some(), all: bool) {
-        let inner = inner(&packets, Kind::Request);
+    fn copies_of_a_mirror(fixture in Fixture::one_of(CLEAN), choice in places(), all: bool) {
+        let Fixture { name, packets } = fixture;
+        let inner = inner(packets, Kind::Request);
         let chosen = if all { (0..packets.len()).collect() } else { pick(&inner, &choice) };
-        let seen = Seen::all(&packets);
+        let seen = Seen::all(packets);
         let mut doubled = Vec::new();
         let mut copies = 0;
         for (n, packet) in packets.iter().enumerate() {
@@ -206,7 +182,7 @@ proptest! {
                 copies += seen.iter().filter(request).count() as u64;
             }
         }
-        let (before, after) = (requests(&track(&packets)), track(&doubled));
+        let (before, after) = (requests(&track(packets)), track(&doubled));
         let got = requests(&after);
         let want = PsnCounts {
             packets: before.packets + copies,
@@ -214,16 +190,17 @@ proptest! {
             ..before
         };
         prop_assert_eq!(got, want, "{}", name);
-        prop_assert_eq!(after.log.messages.len(), track(&packets).log.messages.len());
-        assert_flawless!(&after);
+        prop_assert_eq!(after.log.messages.len(), track(packets).log.messages.len());
+        check_flawless(&after)?;
     }
 
     /// Losses, copies and disorder of requests against the slow recount.
     #[test]
-    fn damage_is_counted_like_the_recount((name, packets) in one_of(CLEAN), lost in some(),
-                                          doubled in some(), moved in some()) {
-        let inner = inner(&packets, Kind::Request);
-        let mut damaged = packets.clone();
+    fn damage_is_counted_like_the_recount(fixture in Fixture::one_of(CLEAN), lost in places(),
+                                          doubled in places(), moved in places()) {
+        let Fixture { name, packets } = fixture;
+        let inner = inner(packets, Kind::Request);
+        let mut damaged = packets.to_vec();
         for n in &moved {
             let n = inner[n.index(inner.len())];
             let later = (n + 3).min(damaged.len() - 2);
@@ -231,7 +208,7 @@ proptest! {
             damaged.swap(n, later);
             (damaged[n].ts_ns, damaged[later].ts_ns) = (a, b);
         }
-        damaged = mangle::apply(damaged, &[
+        damaged = mangle::apply(&damaged, &[
             Mangle::Double(doubled.into_iter().map(|n| (n, 2)).collect()),
             Mangle::Drop(lost),
         ]);
@@ -249,6 +226,6 @@ proptest! {
             prop_assert_eq!(counted, recounted,
                             "{}: packets, new, gaps, skipped, missing\n{:?}\n{:?}", place, got, r);
         }
-        assert_flawless!(&tracked);
+        check_flawless(&tracked)?;
     }
 }

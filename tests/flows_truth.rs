@@ -240,13 +240,18 @@ fn check_messages(name: &str, count: usize, verb: Verb, bytes: u64) {
     assert_eq!(flow.latency.count(), count as u64, "{name}");
     assert_eq!(flow.outstanding(), 0, "{name}");
     let servers = qps(&truth()[name], "server");
-    if let Some((rkey, va)) = servers.first().and_then(|qp| qp.memory) {
-        for message in &messages {
-            let remote = message.remote.expect("memory is named");
-            assert_eq!(u64::from(remote.rkey.get()), rkey, "{name}: rkey");
-            assert_eq!(remote.va.get(), va, "{name}: VA");
-            assert_eq!(u64::from(remote.len), bytes, "{name}: length");
-        }
+    let Some((rkey, va)) = servers.first().and_then(|qp| qp.memory) else {
+        return;
+    };
+    // The generator goes through its buffer where messages are small.
+    let cycles = bytes <= 1024;
+    for (n, message) in messages.iter().enumerate() {
+        let remote = message.remote.expect("memory is named");
+        assert_eq!(u64::from(remote.rkey.get()), rkey, "{name}: rkey");
+        assert_eq!(u64::from(remote.len), bytes, "{name}: length");
+        let offset = remote.va.get() - va;
+        let right = offset == 0 || (n > 0 && cycles && offset < 4096);
+        assert!(right, "{name}: VA {} of message {n}", remote.va);
     }
 }
 
@@ -327,13 +332,14 @@ fn queue_pairs_are_paired_as_the_generator_paired_them() {
     let mut checked = 0;
     for name in fixtures() {
         let (servers, clients) = (qps(&truth[&name], "server"), qps(&truth[&name], "client"));
-        if servers.is_empty() {
+        // Datagrams make no connection.
+        if servers.is_empty() || name == "send_ud" {
             continue;
         }
         let tracked = follow(&name);
         let connections = tracked.tracker.connections();
         assert_eq!(connections.len(), servers.len(), "{name}: {connections:#?}");
-        let answered = !matches!(name.as_str(), "write_uc" | "send_ud");
+        let answered = name != "write_uc";
         for (server, client) in servers.iter().zip(&clients) {
             let wanted = (
                 answered.then_some(client.number as u32),

@@ -5,53 +5,14 @@
 mod common;
 
 use common::capfile::Pkt;
-use common::flaws::all_flaws;
-use common::mangle::{self, Mangle, mangles, shifted};
+use common::flaws::{all_flaws, check_flawless};
+use common::mangle::{self, Fixture, Mangle, config, mangles, places, shifted};
 use common::recount::Recount;
 use common::seen::Seen;
 use common::tracked::{Tracked, counts, name, records, track, track_within};
-use common::{capture, fixtures};
 use proptest::prelude::*;
-use proptest::sample::Index;
 use roce_sniff::track::{Connection, Flow, Limits, Message, Tracker};
 use roce_sniff::wire::types::Psn;
-use std::sync::LazyLock;
-
-/// All fixtures: their names and packets.
-static CAPTURES: LazyLock<Vec<(String, Vec<Pkt>)>> = LazyLock::new(|| {
-    let read = |name: String| {
-        let packets = capture(&name).packets;
-        (name, packets)
-    };
-    fixtures().into_iter().map(read).collect()
-});
-
-fn packets(name: &str) -> Vec<Pkt> {
-    capture(name).packets
-}
-
-fn any_fixture() -> impl Strategy<Value = (String, Vec<Pkt>)> {
-    (0..CAPTURES.len()).prop_map(|n| CAPTURES[n].clone())
-}
-
-fn some() -> impl Strategy<Value = Vec<Index>> {
-    prop::collection::vec(any::<Index>(), 1..12)
-}
-
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
-}
-
-macro_rules! assert_flawless {
-    ($tracked:expr) => {
-        let wrong = all_flaws($tracked);
-        prop_assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-    };
-}
 
 proptest! {
     #![proptest_config(config(400))]
@@ -59,34 +20,35 @@ proptest! {
     /// Whatever happens to captures, counts are sums of their parts, and every
     /// packet is counted once.
     #[test]
-    fn counts_add_up((_, mut first) in any_fixture(), (_, mut second) in any_fixture(),
-                     both: bool, mangles in mangles()) {
-        if both {
-            first.append(&mut second);
-        }
-        let tracked = track(&mangle::apply(first, &mangles));
-        assert_flawless!(&tracked);
+    fn counts_add_up(first in Fixture::any(), second in Fixture::any(), mangles in mangles()) {
+        let packets = mangle::apply(&[first.packets, second.packets].concat(), &mangles);
+        check_flawless(&track(&packets))?;
+    }
+
+    /// The same with one capture, in which less is new at once.
+    #[test]
+    fn counts_of_one_add_up(fixture in Fixture::any(), mangles in mangles()) {
+        check_flawless(&track(&mangle::apply(fixture.packets, &mangles)))?;
     }
 
     /// The same with room for a few flows only.
     #[test]
-    fn counts_add_up_with_little_room((_, mut first) in any_fixture(),
-                                      (_, mut second) in any_fixture(),
+    fn counts_add_up_with_little_room(first in Fixture::any(), second in Fixture::any(),
                                       flows in 1..8usize, mangles in mangles()) {
-        first.append(&mut packets("multi_qp"));
-        first.append(&mut second);
+        let many = Fixture::named("multi_qp");
+        let packets = [first.packets, many.packets, second.packets].concat();
         let limits = Limits { flows, ..Limits::default() };
-        let tracked = track_within(&mangle::apply(first, &mangles), limits);
+        let tracked = track_within(&mangle::apply(&packets, &mangles), limits);
         let kept = tracked.tracker.flows().count();
         prop_assert!(kept <= flows, "{kept} flows kept of {flows}");
-        assert_flawless!(&tracked);
+        check_flawless(&tracked)?;
     }
 
     /// Asking for the end in between, as a live display does, changes no
     /// count of packets.
     #[test]
-    fn an_end_in_between((_, first) in any_fixture(), ends in some(), mangles in mangles()) {
-        let packets = mangle::apply(first, &mangles);
+    fn an_end_in_between(fixture in Fixture::any(), ends in places(), mangles in mangles()) {
+        let packets = mangle::apply(fixture.packets, &mangles);
         let records = records(&packets);
         let ends: Vec<usize> = ends.iter().map(|n| n.index(records.len() + 1)).collect();
         let mut tracker = Tracker::new(Limits::default());
@@ -98,7 +60,7 @@ proptest! {
         }
         tracker.finish(&mut ());
         let plain = track(&packets);
-        let sequences = |flow: &Flow| (flow.key, flow.packets, flow.requests.packets,
+        let sequences = |flow: &Flow| (name(flow.key), flow.packets, flow.requests.packets,
                                        flow.requests.new, flow.responses.new, flow.acks);
         let got: Vec<_> = tracker.flows().map(sequences).collect();
         let want: Vec<_> = plain.tracker.flows().map(sequences).collect();
@@ -184,7 +146,7 @@ fn check_shift(packets: &[Pkt], by: u32) -> Result<(), TestCaseError> {
 #[test]
 fn sequence_numbers_may_wrap_around() {
     let mut wrapped = 0;
-    for (name, packets) in CAPTURES.iter() {
+    for Fixture { name, packets } in Fixture::all() {
         let recount = Recount::of(packets);
         for flow in recount.flows.values() {
             let Some((first, last)) = flow.psns.filter(|(first, last)| first != last) else {
@@ -208,14 +170,15 @@ proptest! {
 
     /// Nor does it in a capture with losses, copies and disorder.
     #[test]
-    fn sequence_numbers_may_start_anywhere((_, first) in any_fixture(), by in 0..=0xff_ffffu32,
-                                           lost in some(), moved in some(), front in 0..50usize) {
+    fn sequence_numbers_may_start_anywhere(fixture in Fixture::any(), by in 0..=0xff_ffffu32,
+                                           lost in places(), moved in places(),
+                                           front in 0..50usize) {
         let swaps = moved.into_iter().map(|n| (n, 2)).collect();
         let mangles = [Mangle::Drop(lost), Mangle::Swap(swaps)];
-        let mut packets = mangle::apply(first, &mangles);
+        let mut packets = mangle::apply(fixture.packets, &mangles);
         packets.drain(..front.min(packets.len()));
         check_shift(&packets, by)?;
-        // A wrap in the middle of the first flow.
+        // A wrap in the middle of a flow.
         if let Some(seen) = Seen::all(&packets).get(packets.len() / 2) {
             check_shift(&packets, 0u32.wrapping_sub(seen.psn) & 0xff_ffff)?;
         }
@@ -223,38 +186,29 @@ proptest! {
 
     /// Nor does when it was: times before 1970 count as well.
     #[test]
-    fn times_may_start_anywhere((name, packets) in any_fixture(), seconds in 0..2_000_000_000i64) {
-        let by = seconds * 1_000_000_000;
-        let times = |tracked: &Tracked| -> Vec<_> {
-            let flows = tracked.tracker.flows();
-            flows.map(|flow| (name.clone(), counts(flow))).collect()
-        };
-        let want = times(&track(&packets));
-        let moved = records(&packets).into_iter().map(|mut record| {
-            record.ts_ns -= by;
-            record
-        });
+    fn times_may_start_anywhere(fixture in Fixture::any(), seconds in 0..2_000_000_000i64) {
+        let counts = |tracker: &Tracker| -> Vec<_> { tracker.flows().map(counts).collect() };
         let mut tracker = Tracker::new(Limits::default());
-        for record in moved {
+        for mut record in records(fixture.packets) {
+            record.ts_ns -= seconds * 1_000_000_000;
             tracker.add(&record, &mut ());
         }
         tracker.finish(&mut ());
-        let got: Vec<_> = tracker.flows().map(|flow| (name.clone(), counts(flow))).collect();
-        prop_assert_eq!(got, want);
+        prop_assert_eq!(counts(&tracker), counts(&track(fixture.packets).tracker));
     }
 
     /// A snapshot length that leaves the headers whole changes nothing but
     /// what needs the ICRC: that it is right, and that copies are copies.
     #[test]
-    fn cut_payload((name, packets) in any_fixture(), snaplen in 110..300usize) {
-        prop_assume!(!matches!(&name[..], "write_dup" | "cm_rping"));
-        let want = story(&track(&packets), 0);
-        let got = story(&track(&mangle::apply(packets, &[Mangle::Cut(snaplen)])), 0);
-        let steady = |lines: Vec<String>| -> Vec<String> {
-            lines.into_iter().filter(|line| !line.contains("icrc_valid")).collect()
+    fn cut_payload(fixture in Fixture::any(), snaplen in 110..300usize) {
+        prop_assume!(!matches!(fixture.name, "write_dup" | "cm_rping"));
+        let steady = |packets: &[Pkt]| -> Vec<String> {
+            let lines = story(&track(packets), 0).into_iter();
+            lines.filter(|line| !line.contains("icrc_valid")).collect()
         };
-        let (got, want) = (steady(got), steady(want));
-        prop_assert!(got == want, "{name} at {snaplen}\n{}", difference(&got, &want));
+        let want = steady(fixture.packets);
+        let got = steady(&mangle::apply(fixture.packets, &[Mangle::Cut(snaplen)]));
+        prop_assert!(got == want, "cut at {snaplen}\n{}", difference(&got, &want));
     }
 }
 
@@ -263,17 +217,18 @@ proptest! {
 /// if it were alone.
 #[test]
 fn queue_pair_numbers_used_again() {
-    for (fixture, packets) in CAPTURES.iter() {
+    for Fixture {
+        name: fixture,
+        packets,
+    } in Fixture::all()
+    {
         // A lone request, or one that nobody answers, says too little.
-        if matches!(
-            &fixture[..],
-            "badrkey" | "imm" | "retry_exceeded" | "send_ud"
-        ) {
+        if matches!(fixture, "badrkey" | "imm" | "retry_exceeded" | "send_ud") {
             continue;
         }
         for by in [0x40_0000, 0x7f_ffff, 0xc0_0000] {
             let alone = track(packets);
-            let twice = mangle::apply(packets.clone(), &[Mangle::Again(by, 1_000_000)]);
+            let twice = mangle::apply(packets, &[Mangle::Again(by, 1_000_000)]);
             let twice = track(&twice);
             let flaws = all_flaws(&twice);
             assert!(flaws.is_empty(), "{fixture}: {flaws:#?}");
@@ -306,7 +261,8 @@ fn flows_do_not_disturb_one_another() {
         ("retry_exceeded", "bidi"),
     ];
     for (a, b) in pairs {
-        let (first, mut second) = (packets(a), packets(b));
+        let [first, second] = [a, b].map(|name| Fixture::named(name).packets.to_vec());
+        let mut second = second;
         let offset = first[0].ts_ns as i64 - second[0].ts_ns as i64;
         for p in &mut second {
             p.ts_ns = p.ts_ns.saturating_add_signed(offset + 7_000);
@@ -336,7 +292,7 @@ fn flows_do_not_disturb_one_another() {
 /// way round.
 #[test]
 fn fixtures_are_flawless() {
-    for (name, packets) in CAPTURES.iter() {
+    for Fixture { name, packets } in Fixture::all() {
         let flaws = all_flaws(&track(packets));
         assert!(flaws.is_empty(), "{name}: {flaws:#?}");
     }
@@ -346,7 +302,7 @@ fn fixtures_are_flawless() {
 /// byte of them moved but their PSN and ICRC.
 #[test]
 fn moved_sequence_numbers_are_sealed() {
-    for (name, packets) in CAPTURES.iter() {
+    for Fixture { name, packets } in Fixture::all() {
         let (plain, moved) = (Seen::all(packets), Seen::all(&shifted(packets, 0x12_3456)));
         assert_eq!(plain.len(), moved.len(), "{name}");
         for (a, b) in plain.iter().zip(&moved) {

@@ -1,8 +1,16 @@
 //! What must add up in a tracker, whatever it was fed.
 
 use super::tracked::{Tracked, name};
+use proptest::{prop_assert, test_runner::TestCaseError};
 use roce_sniff::track::{EventKind, Flow, PsnCounts};
 use std::collections::BTreeSet;
+
+/// Fails a case unless everything adds up.
+pub fn check_flawless(tracked: &Tracked) -> Result<(), TestCaseError> {
+    let flaws = all_flaws(tracked);
+    prop_assert!(flaws.is_empty(), "\n{}", flaws.join("\n"));
+    Ok(())
+}
 
 /// What does not add up in a tracker, one line each.
 pub fn all_flaws(tracked: &Tracked) -> Vec<String> {
@@ -211,8 +219,8 @@ pub fn flow_flaws(flow: &Flow) -> Vec<String> {
     check(
         f.packets == sum,
         format!(
-            "{} packets, but {parts:?} (requests, responses, acknowledgements, untracked, bad \
-             ICRC) are {sum}",
+            "{} packets, but {parts:?} (requests, responses, acknowledgements, CNPs, untracked, \
+             corrupted) are {sum}",
             f.packets
         ),
     );
@@ -228,8 +236,8 @@ pub fn flow_flaws(flow: &Flow) -> Vec<String> {
         format!("{} acknowledgements, {answers} by kind", f.acknowledgements),
     );
     check(
-        f.cnps <= f.untracked,
-        format!("{} CNPs of {} untracked", f.cnps, f.untracked),
+        f.corrupted <= f.icrc_invalid,
+        format!("{} corrupted, {} bad ICRCs", f.corrupted, f.icrc_invalid),
     );
     check(
         f.ce <= f.ecn_capable && f.ecn_capable <= f.packets,

@@ -5,6 +5,70 @@ use super::capfile::Pkt;
 use super::craft;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use std::fmt;
+use std::sync::LazyLock;
+
+/// A fixture; a failure prints its name rather than its bytes.
+#[derive(Clone)]
+pub struct Fixture {
+    /// Its name.
+    pub name: &'static str,
+    /// Its packets.
+    pub packets: &'static [Pkt],
+}
+
+impl fmt::Debug for Fixture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+static ALL: LazyLock<Vec<(String, Vec<Pkt>)>> = LazyLock::new(|| {
+    let read = |name: String| {
+        let packets = super::capture(&name).packets;
+        (name, packets)
+    };
+    super::fixtures().into_iter().map(read).collect()
+});
+
+impl Fixture {
+    /// All of them.
+    pub fn all() -> Vec<Self> {
+        let all = ALL.iter().map(|(name, packets)| Self { name, packets });
+        all.collect()
+    }
+
+    /// One by its name.
+    pub fn named(name: &str) -> Self {
+        let hit = Self::all().into_iter().find(|fixture| fixture.name == name);
+        hit.unwrap_or_else(|| panic!("no fixture {name}"))
+    }
+
+    /// Any of them.
+    pub fn any() -> impl Strategy<Value = Self> {
+        prop::sample::select(Self::all())
+    }
+
+    /// One of these.
+    pub fn one_of(names: &[&str]) -> impl Strategy<Value = Self> + use<> {
+        let list: Vec<Self> = names.iter().map(|name| Self::named(name)).collect();
+        prop::sample::select(list)
+    }
+}
+
+/// A few places.
+pub fn places() -> impl Strategy<Value = Vec<Index>> {
+    prop::collection::vec(any::<Index>(), 1..12)
+}
+
+/// How many cases to try.
+pub fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
 
 /// One thing that happens to a capture.
 #[derive(Clone, Debug)]
@@ -34,11 +98,10 @@ pub enum Mangle {
 
 /// Anything that may happen to a capture, several things one after another.
 pub fn mangles() -> impl Strategy<Value = Vec<Mangle>> {
-    let some = || prop::collection::vec(any::<Index>(), 1..12);
     let moved = || prop::collection::vec((any::<Index>(), 1..40usize), 1..12);
     let psn = || prop_oneof![Just(0), 0..=0xff_ffffu32, 0xff_ff00..=0xff_ffffu32];
     let one = prop_oneof![
-        3 => some().prop_map(Mangle::Drop),
+        3 => places().prop_map(Mangle::Drop),
         3 => moved().prop_map(Mangle::Double),
         3 => moved().prop_map(Mangle::Swap),
         1 => any::<u64>().prop_map(Mangle::Shuffle),
@@ -52,8 +115,9 @@ pub fn mangles() -> impl Strategy<Value = Vec<Mangle>> {
     prop::collection::vec(one, 1..5)
 }
 
-/// Several captures, one after another or interleaved by time, and mangled.
-pub fn apply(mut packets: Vec<Pkt>, mangles: &[Mangle]) -> Vec<Pkt> {
+/// What becomes of a capture.
+pub fn apply(packets: &[Pkt], mangles: &[Mangle]) -> Vec<Pkt> {
+    let mut packets = packets.to_vec();
     for mangle in mangles {
         packets = mangle.apply(packets);
     }

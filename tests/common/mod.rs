@@ -12,6 +12,7 @@ pub mod mangle;
 pub mod net;
 pub mod recount;
 pub mod seen;
+pub mod talk;
 pub mod tracked;
 pub mod tshark;
 pub mod tunnel;

@@ -181,8 +181,8 @@ fn count(own: &[&Seen], back: &[&Seen], peer: Option<Key>) -> Flow {
         }
         flow.ce += u64::from(p.ecn == 3);
         flow.ecn_capable += u64::from(p.ecn != 0);
-        flow.cnps += u64::from(p.opcode == 0x81);
         match p.kind() {
+            Kind::Other if p.opcode == 0x81 => flow.cnps += 1,
             Kind::Other => flow.untracked += 1,
             Kind::Answer => {
                 flow.acknowledgements += 1;
@@ -209,16 +209,13 @@ fn count(own: &[&Seen], back: &[&Seen], peer: Option<Key>) -> Flow {
         all.sort_by_key(|p| p.index);
         all
     };
-    let ends = |list: &[Seen], span: &dyn Fn(&Seen) -> i64| {
-        let base = list.first()?.psn;
-        let last = list
-            .iter()
-            .map(|p| distance(p.psn, base) + span(p) - 1)
-            .max()?;
-        Some((base, (i64::from(base) + last) as u32 & 0xff_ffff))
+    let ends = |list: &[Seen]| {
+        let furthest = |p: &&Seen| distance(p.psn, list[0].psn);
+        let last = list.iter().max_by_key(furthest)?;
+        Some((list[0].psn, last.psn))
     };
     let mtu = flow.mtu;
-    flow.psns = ends(&requests, &|p| p.span(mtu)).or_else(|| ends(&responses, &|_| 1));
+    flow.psns = ends(&requests).or_else(|| ends(&responses));
     if let Some(first) = requests.first() {
         let base = first.psn;
         let mut sequence = Sequence::new(base, mtu);
@@ -256,6 +253,8 @@ struct Sequence {
     first: BTreeMap<i64, Seen>,
     /// Numbers of the packets that were sent again.
     again: Vec<i64>,
+    /// Places of the packets that are copies.
+    copies: BTreeSet<usize>,
 }
 
 impl Sequence {
@@ -268,6 +267,7 @@ impl Sequence {
             runs: [0; 3],
             first: BTreeMap::new(),
             again: Vec::new(),
+            copies: BTreeSet::new(),
         }
     }
 
@@ -319,6 +319,7 @@ impl Sequence {
                 self.counts.skipped += counts(from, at);
                 next = Some(end);
             } else if is_copy {
+                self.copies.insert(p.index);
                 match extra.iter().position(|index| *index > p.index) {
                     Some(n) => {
                         extra.remove(n);
@@ -422,6 +423,7 @@ fn messages(sequence: &Sequence, requests: &[Seen], answers: &[Seen]) -> Vec<Msg
         }
         at = end + 1;
         let own = |p: &&Seen| (start..=end).contains(&sequence.at(p));
+        let sent = |p: &&Seen| own(p) && !sequence.copies.contains(&p.index);
         let mut message = Msg {
             opcode: first.opcode,
             first_psn: first.psn,
@@ -430,7 +432,7 @@ fn messages(sequence: &Sequence, requests: &[Seen], answers: &[Seen]) -> Vec<Msg
             remote: first.remote,
             start_ns: requests.iter().find(own).map_or(0, |p| p.ts_ns),
             // A READ ends with its last response, which the caller knows.
-            end_ns: requests.iter().rfind(own).map_or(0, |p| p.ts_ns),
+            end_ns: requests.iter().rfind(sent).map_or(0, |p| p.ts_ns),
             acked_ns: None,
             retransmits: sequence
                 .again

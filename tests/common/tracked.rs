@@ -133,6 +133,7 @@ pub fn counts(flow: &Flow) -> Vec<(String, String)> {
     add("ce", &flow.ce);
     add("ecn_capable", &flow.ecn_capable);
     add("icrc_invalid", &flow.icrc_invalid);
+    add("corrupted", &flow.corrupted);
     add("icrc_valid", &flow.icrc_valid);
     add("fragments", &flow.fragments);
     add("mtu", &flow.mtu);
