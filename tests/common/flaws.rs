@@ -28,6 +28,11 @@ pub fn all_flaws(tracked: &Tracked) -> Vec<String> {
             wrong.push(named(format!("looked up by its number: {own:?}")));
         }
         if let Some(peer) = flow.peer.and_then(|id| tracked.tracker.flow(id)) {
+            let runs = flow.retransmit_runs;
+            if runs.sequence_nak > peer.naks[0] || runs.rnr > peer.rnr_naks {
+                let naks = format!("{} sequence NAKs, {} RNR NAKs", peer.naks[0], peer.rnr_naks);
+                wrong.push(named(format!("more runs than NAKs: {runs:?} of {naks}")));
+            }
             let opposite = (peer.key.src, peer.key.dst) == (flow.key.dst, flow.key.src);
             if !opposite {
                 wrong.push(named(format!("its peer is {}", name(peer.key))));

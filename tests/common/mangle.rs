@@ -225,6 +225,13 @@ fn shift_one(frame: &mut [u8], by: u32) -> Option<()> {
     };
     let udp_len = usize::from(ip[bth - 4]) << 8 | usize::from(ip[bth - 3]);
     let ip = ip.get_mut(..bth - 8 + udp_len)?;
+    // A CRC that was wrong stays wrong, by the same bits.
+    let end = ip.len() - 4;
+    let wrong: Vec<u8> = craft::icrc(ip)
+        .iter()
+        .zip(&ip[end..])
+        .map(|(a, b)| a ^ b)
+        .collect();
     if word(ip, bth + 4)? & 0xff_ffff == 1 {
         // The starting PSN in REQ and REP, three bytes of the message.
         let mad = bth + 20;
@@ -242,5 +249,8 @@ fn shift_one(frame: &mut [u8], by: u32) -> Option<()> {
         ip[bth + 8..bth + 12].copy_from_slice(&moved.to_be_bytes());
     }
     craft::seal(ip);
+    for (byte, wrong) in ip[end..].iter_mut().zip(wrong) {
+        *byte ^= wrong;
+    }
     Some(())
 }

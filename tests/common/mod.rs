@@ -196,6 +196,17 @@ pub fn fixtures() -> Vec<String> {
     names
 }
 
+/// What is known about the fixtures, by their names.
+pub fn truth() -> Value {
+    let files = ["truth.json", "truth-faults.json"];
+    let all = files.map(|file| {
+        let path = fixture("any").with_file_name(file);
+        let text = std::fs::read_to_string(path).unwrap();
+        serde_json::from_str::<serde_json::Map<String, Value>>(&text).unwrap()
+    });
+    Value::Object(all.into_iter().flatten().collect())
+}
+
 /// Whether tshark can be asked. Without it a test returns early, and says so;
 /// where the build must have it, `ROCE_SNIFF_REQUIRE_TSHARK=1` makes that an
 /// error instead.

@@ -29,6 +29,26 @@ pub struct Counts {
     pub mirror_duplicates: u64,
 }
 
+/// Runs of packets sent again, by what was before them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// A sequence NAK with the number of the first.
+    pub sequence_nak: u64,
+    /// An RNR NAK with the number of the first.
+    pub rnr: u64,
+    /// Neither, but silence.
+    pub timeout: u64,
+    /// None of these.
+    pub other: u64,
+}
+
+impl Runs {
+    /// All of them.
+    pub fn total(self) -> u64 {
+        self.sequence_nak + self.rnr + self.timeout + self.other
+    }
+}
+
 /// A message put together from the packets of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Msg {
@@ -41,7 +61,10 @@ pub struct Msg {
     pub start_ns: i64,
     pub end_ns: i64,
     pub acked_ns: Option<i64>,
+    /// Packets sent again before the answer.
     pub retransmits: u32,
+    /// Those after it as well.
+    pub retransmits_in_all: u32,
     pub complete: bool,
     /// Syndrome of a NAK that refused it.
     pub refused: Option<u8>,
@@ -77,8 +100,7 @@ pub struct Flow {
     /// that covers them; SENDs and WRITEs only.
     pub acks_own: u64,
     pub acks_skipped: u64,
-    /// Runs of retransmissions after sequence NAKs, RNR NAKs and silence.
-    pub runs: [u64; 3],
+    pub runs: Runs,
     pub peer: Option<Key>,
 }
 
@@ -94,7 +116,7 @@ impl Recount {
     pub fn of(packets: &[Pkt]) -> Self {
         let packets = Seen::all(packets);
         let keys: BTreeSet<Key> = packets.iter().map(|p| p.key).collect();
-        let peers = pairs(&packets, &keys);
+        let peers = pairs(&packets);
         let mut flows = BTreeMap::new();
         for key in &keys {
             let own: Vec<&Seen> = packets.iter().filter(|p| p.key == *key).collect();
@@ -106,43 +128,31 @@ impl Recount {
     }
 }
 
-/// Which flow answers which: the one whose answers name the most sequence
-/// numbers that were asked for before, best pairs first.
-fn pairs(packets: &[Seen], keys: &BTreeSet<Key>) -> BTreeMap<Key, Key> {
-    let mut asked: BTreeMap<Key, Vec<(usize, u32, u32)>> = BTreeMap::new();
-    for p in packets.iter().filter(|p| p.kind() == Kind::Request) {
-        let len = p.remote.map_or(0, |(_, _, len)| len);
-        // Up to the shortest path MTU there is.
-        let span = if p.is_read() {
-            len.div_ceil(256).max(1)
-        } else {
-            1
-        };
-        asked.entry(p.key).or_default().push((p.index, p.psn, span));
-    }
-    let mut scores = Vec::new();
-    for (request_key, asked) in &asked {
-        for answer_key in keys {
-            if (answer_key.0, answer_key.1) != (request_key.1, request_key.0) {
-                continue;
-            }
-            let answers = packets.iter().filter(|p| p.key == *answer_key);
-            let fits = |p: &&Seen| {
-                matches!(p.kind(), Kind::Response | Kind::Answer)
-                    && asked.iter().any(|(index, psn, span)| {
-                        let offset = distance(p.psn, *psn);
-                        *index < p.index && (0..i64::from(*span)).contains(&offset)
-                    })
-            };
-            let score = answers.filter(fits).count();
-            if score > 0 {
-                scores.push((score, *request_key, *answer_key));
-            }
+/// Which flow answers which: an answer is to the latest packet that asked for
+/// its sequence number, and those flows belong together that most answers say.
+fn pairs(packets: &[Seen]) -> BTreeMap<Key, Key> {
+    let good = |p: &&Seen| p.icrc != Some(false);
+    let asks: Vec<&Seen> = packets.iter().filter(good).collect();
+    let asks: Vec<&Seen> = asks
+        .into_iter()
+        .filter(|p| p.kind() == Kind::Request)
+        .collect();
+    let is_answer = |p: &&Seen| matches!(p.kind(), Kind::Response | Kind::Answer);
+    let mut votes: BTreeMap<(Key, Key), u64> = BTreeMap::new();
+    for answer in packets.iter().filter(good).filter(is_answer) {
+        let asked = asks.iter().filter(|ask| ask.index < answer.index).rev();
+        let hit = asked
+            .filter(|ask| (ask.key.0, ask.key.1) == (answer.key.1, answer.key.0))
+            // Up to the shortest path MTU there is.
+            .find(|ask| (0..ask.span(Some(256))).contains(&distance(answer.psn, ask.psn)));
+        if let Some(ask) = hit {
+            *votes.entry((ask.key, answer.key)).or_default() += 1;
         }
     }
-    scores.sort_by_key(|score| std::cmp::Reverse(score.0));
+    let mut votes: Vec<_> = votes.into_iter().collect();
+    votes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let mut peers = BTreeMap::new();
-    for (_, a, b) in scores {
+    for ((a, b), _) in votes {
         if peers.get(&a).is_none_or(|p| *p == b) && peers.get(&b).is_none_or(|p| *p == a) {
             peers.insert(a, b);
             peers.insert(b, a);
@@ -216,26 +226,25 @@ fn count(own: &[&Seen], back: &[&Seen], peer: Option<Key>) -> Flow {
     };
     let mtu = flow.mtu;
     flow.psns = ends(&requests).or_else(|| ends(&responses));
-    if let Some(first) = requests.first() {
-        let base = first.psn;
-        let mut sequence = Sequence::new(base, mtu);
+    if !requests.is_empty() {
+        let mut sequence = Sequence::of(&requests, mtu);
         sequence.walk(&requests, &answers, None);
+        let mut answered = Sequence::of(&requests, mtu);
+        answered.walk(
+            &good(back, Kind::Response),
+            &[],
+            Some(&sequence.reads(&requests)),
+        );
         flow.requests = sequence.counts;
         flow.goodput += sequence.goodput;
         flow.runs = sequence.runs;
-        flow.messages = messages(&sequence, &requests, &answers);
-        own_acks(&mut flow, &requests, &answers, base);
+        flow.messages = messages(&sequence, &answered, &requests, &answers);
+        own_acks(&mut flow, &requests, &answers, sequence.base);
     }
-    if let Some(first) = responses.first() {
-        let reads = good(back, Kind::Request);
-        let base = reads.first().map_or(first.psn, |p| p.psn);
-        let mut expected = BTreeSet::new();
-        for read in reads.iter().filter(|p| p.is_read()) {
-            let at = distance(read.psn, base);
-            expected.extend(at..at + read.span(mtu));
-        }
-        let mut sequence = Sequence::new(base, mtu);
-        sequence.walk(&responses, &[], Some(&expected));
+    if !responses.is_empty() {
+        let asks = good(back, Kind::Request);
+        let mut sequence = Sequence::of(if asks.is_empty() { &responses } else { &asks }, mtu);
+        sequence.walk(&responses, &[], Some(&sequence.reads(&asks)));
         flow.responses = sequence.counts;
         flow.goodput += sequence.goodput;
     }
@@ -248,23 +257,24 @@ struct Sequence {
     mtu: Option<u64>,
     counts: Counts,
     goodput: u64,
-    runs: [u64; 3],
+    runs: Runs,
     /// The first packet with each number; a READ has several.
     first: BTreeMap<i64, Seen>,
-    /// Numbers of the packets that were sent again.
-    again: Vec<i64>,
+    /// Number and place of the packets that were sent again.
+    again: Vec<(i64, usize)>,
     /// Places of the packets that are copies.
     copies: BTreeSet<usize>,
 }
 
 impl Sequence {
-    fn new(base: u32, mtu: Option<u64>) -> Self {
+    /// Counts numbers from the first of these packets.
+    fn of(packets: &[Seen], mtu: Option<u64>) -> Self {
         Self {
-            base,
+            base: packets[0].psn,
             mtu,
             counts: Counts::default(),
             goodput: 0,
-            runs: [0; 3],
+            runs: Runs::default(),
             first: BTreeMap::new(),
             again: Vec::new(),
             copies: BTreeSet::new(),
@@ -273,6 +283,13 @@ impl Sequence {
 
     fn at(&self, p: &Seen) -> i64 {
         distance(p.psn, self.base)
+    }
+
+    /// The numbers that the responses to these requests have.
+    fn reads(&self, requests: &[Seen]) -> BTreeSet<i64> {
+        let reads = requests.iter().filter(|p| p.is_read());
+        let span = |p: &Seen| self.at(p)..self.at(p) + p.span(self.mtu);
+        reads.flat_map(span).collect()
     }
 
     /// Sorts packets into their counts. `expected` holds the numbers that
@@ -284,76 +301,72 @@ impl Sequence {
             None => (to - from).max(0) as u64,
         };
         let mut extra = extra_acks(packets, answers, self.base);
+        let mut asked: BTreeSet<usize> = BTreeSet::new();
         let mut next: Option<i64> = None;
-        // What was asked for again: from, to, when, and by what.
-        let mut asked: Option<(i64, i64, usize, bool)> = None;
-        let mut heard = 0;
-        let mut last_ns = i64::MIN;
-        let mut copies: Vec<&Seen> = Vec::new();
-        for p in packets {
+        let mut before: Option<&Seen> = None;
+        let mut latest_id = packets.first().map_or(0, |p| p.copy.1);
+        for (n, p) in packets.iter().enumerate() {
             let at = self.at(p);
             let end = at + p.span(self.mtu);
-            while let Some(answer) = answers.get(heard).filter(|a| a.index < p.index) {
-                heard += 1;
-                let syndrome = answer.syndrome.unwrap_or(0);
-                let cause = match syndrome {
-                    0x60 => 0,
-                    0x20..0x40 => 1,
-                    _ => continue,
-                };
-                let to = next.unwrap_or(i64::MIN);
-                asked = Some((self.at(answer), to, cause, false));
+            let copy = packets[..n]
+                .iter()
+                .rfind(|c| c.copy == p.copy && c.psn == p.psn);
+            let late = copy.is_some_and(|c| !(0..=COPY_NS).contains(&(p.ts_ns - c.ts_ns)));
+            let fills = !self.first.contains_key(&at);
+            // Senders number their packets: what was overtaken has a lower
+            // number than what overtook it.
+            let overtaken = (p.copy.1.wrapping_sub(latest_id) as i16) < 0 || p.copy.1 == 0;
+            if !overtaken {
+                latest_id = p.copy.1;
             }
             self.counts.packets += 1;
-            let past = next.is_some_and(|next| at < next);
-            let silence = p.ts_ns.saturating_sub(last_ns);
-            let copy_of = copies.iter().find(|c| {
-                c.copy == p.copy && c.psn == p.psn && (0..=COPY_NS).contains(&(p.ts_ns - c.ts_ns))
-            });
-            let is_copy = copy_of.is_some();
-            copies.push(p);
-            if !past {
+            if next.is_none_or(|next| at >= next) {
                 let from = next.unwrap_or(at);
                 self.counts.new += 1;
                 self.counts.gaps += u64::from(counts(from, at) > 0);
                 self.counts.skipped += counts(from, at);
-                next = Some(end);
-            } else if is_copy {
+            } else if fills && overtaken {
+                self.counts.reordered += 1;
+            } else if copy.is_some() && (!late || p.copy.1 != 0) {
                 self.copies.insert(p.index);
                 match extra.iter().position(|index| *index > p.index) {
                     Some(n) => {
                         extra.remove(n);
                         self.counts.duplicates += 1;
                     }
+                    None if late => self.counts.duplicates += 1,
                     None => self.counts.mirror_duplicates += 1,
                 }
             } else {
-                let within = |asked: &Option<(i64, i64, usize, bool)>| {
-                    asked.is_some_and(|(from, to, ..)| (from..to).contains(&at))
-                };
-                if !within(&asked) && last_ns != i64::MIN && silence >= TIMEOUT_NS {
-                    asked = Some((at, next.unwrap_or(at), 2, false));
-                }
-                let fills = !self.first.contains_key(&at);
-                match &mut asked {
-                    Some((from, to, cause, begun)) if (*from..*to).contains(&at) => {
-                        if !*begun {
-                            self.runs[*cause] += 1;
-                            *begun = true;
-                        } else if silence >= TIMEOUT_NS && *cause == 2 {
-                            self.runs[2] += 1;
-                        }
-                        self.counts.retransmitted += 1;
-                        self.counts.refilled += u64::from(fills);
-                        self.again.push(at);
+                self.counts.retransmitted += 1;
+                self.counts.refilled += u64::from(fills);
+                self.again.push((at, p.index));
+                let before_end = before.map(|b| self.at(b) + b.span(self.mtu));
+                if before_end != Some(at) {
+                    let silence = p.ts_ns - before.map_or(p.ts_ns, |b| b.ts_ns);
+                    // The one says where to go on, the other what was refused:
+                    // its message may begin before it. Not being ready comes
+                    // first, and what follows it is out of sequence as well.
+                    let said = answers.iter().filter(|a| a.index < p.index);
+                    let fresh: Vec<&Seen> = said
+                        .filter(|a| match a.syndrome {
+                            Some(0x60) => self.at(a) == at,
+                            Some(0x20..0x40) => self.at(a) >= at,
+                            _ => false,
+                        })
+                        .filter(|a| asked.insert(a.index))
+                        .collect();
+                    match fresh.iter().filter_map(|a| a.syndrome).min() {
+                        Some(0x60) => self.runs.sequence_nak += 1,
+                        Some(0x20..0x40) => self.runs.rnr += 1,
+                        _ if silence >= TIMEOUT_NS => self.runs.timeout += 1,
+                        _ => self.runs.other += 1,
                     }
-                    _ if fills => self.counts.reordered += 1,
-                    _ => self.counts.duplicates += 1,
                 }
-                next = next.max(Some(end));
             }
-            last_ns = p.ts_ns;
-            if !self.first.contains_key(&at) {
+            next = next.max(Some(end));
+            before = Some(p);
+            if fills {
                 self.goodput += p.payload;
             }
             for number in at..end {
@@ -397,8 +410,13 @@ fn own_acks(flow: &mut Flow, requests: &[Seen], answers: &[Seen], base: u32) {
 }
 
 /// Puts messages together from the first packet with each number.
-fn messages(sequence: &Sequence, requests: &[Seen], answers: &[Seen]) -> Vec<Msg> {
-    let mut list: Vec<(Msg, i64, i64)> = Vec::new();
+fn messages(
+    sequence: &Sequence,
+    answered: &Sequence,
+    requests: &[Seen],
+    answers: &[Seen],
+) -> Vec<Msg> {
+    let mut list = Vec::new();
     let mut at = i64::MIN;
     while let Some((&start, first)) = sequence.first.range(at..).next() {
         let mut end = start;
@@ -423,7 +441,6 @@ fn messages(sequence: &Sequence, requests: &[Seen], answers: &[Seen]) -> Vec<Msg
         }
         at = end + 1;
         let own = |p: &&Seen| (start..=end).contains(&sequence.at(p));
-        let sent = |p: &&Seen| own(p) && !sequence.copies.contains(&p.index);
         let mut message = Msg {
             opcode: first.opcode,
             first_psn: first.psn,
@@ -431,58 +448,76 @@ fn messages(sequence: &Sequence, requests: &[Seen], answers: &[Seen]) -> Vec<Msg
             bytes: first.remote.map_or(bytes, |(_, _, len)| u64::from(len)),
             remote: first.remote,
             start_ns: requests.iter().find(own).map_or(0, |p| p.ts_ns),
-            // A READ ends with its last response, which the caller knows.
-            end_ns: requests.iter().rfind(sent).map_or(0, |p| p.ts_ns),
+            end_ns: 0,
             acked_ns: None,
-            retransmits: sequence
-                .again
-                .iter()
-                .filter(|n| (start..=end).contains(n))
-                .count() as u32,
+            retransmits: 0,
+            retransmits_in_all: 0,
             complete: whole,
             refused: None,
         };
-        answer(&mut message, first, (start, end), sequence, answers);
-        list.push((message, start, end));
+        let answer = answer(&mut message, first, (start, end), answered, answers);
+        // What comes after the answer has no part in it.
+        let until = answer.unwrap_or(usize::MAX);
+        let sent = |p: &&Seen| own(p) && p.index < until && !sequence.copies.contains(&p.index);
+        let ended = requests.iter().rfind(sent);
+        if let (true, Some(answered)) = (first.is_read(), message.acked_ns) {
+            message.end_ns = answered;
+        } else {
+            message.end_ns = ended.map_or(0, |p| p.ts_ns);
+        }
+        let again = sequence.again.iter().chain(&answered.again);
+        let again = again.filter(|(n, _)| (start..=end).contains(n));
+        message.retransmits_in_all = again.clone().count() as u32;
+        message.retransmits = again.filter(|(_, index)| *index <= until).count() as u32;
+        list.push(message);
     }
-    list.into_iter().map(|(message, ..)| message).collect()
+    list
 }
 
-/// Finds what answers a message: the first answer that covers its end.
-fn answer(msg: &mut Msg, first: &Seen, span: (i64, i64), sequence: &Sequence, answers: &[Seen]) {
+/// Finds what answers a message, and its place: the first answer that covers
+/// its end, or the last one that a READ lacked.
+fn answer(
+    msg: &mut Msg,
+    first: &Seen,
+    span: (i64, i64),
+    answered: &Sequence,
+    answers: &[Seen],
+) -> Option<usize> {
     let (start, end) = span;
+    let at = |a: &Seen| distance(a.psn, answered.base);
     let later = answers.iter().filter(|a| a.index > first.index);
-    if first.is_read() {
-        let own: Vec<&Seen> = later
-            .filter(|a| a.kind() == Kind::Response && (start..=end).contains(&sequence.at(a)))
-            .collect();
-        let numbers: BTreeSet<i64> = own.iter().map(|a| sequence.at(a)).collect();
-        msg.complete = numbers.len() as i64 == end - start + 1;
-        msg.acked_ns = own.iter().find(|a| sequence.at(a) == end).map(|a| a.ts_ns);
-        msg.end_ns = own.last().map_or(msg.end_ns, |a| a.ts_ns);
-        return;
-    }
-    if first.is_atomic() {
-        let own = later
-            .filter(|a| a.opcode & 0x1f == 0x12)
-            .find(|a| sequence.at(a) == start);
-        msg.complete = own.is_some();
-        msg.acked_ns = own.map(|a| a.ts_ns);
-        return;
-    }
+    let mut covers = None;
     for a in later {
         let syndrome = a.syndrome.unwrap_or(0);
-        match syndrome >> 5 {
-            0 if sequence.at(a) >= end => {}
-            // A NAK or RNR NAK acknowledges what is before it.
-            1 | 3 if sequence.at(a) > end => {}
-            3 if syndrome != 0x60 && sequence.at(a) >= start => {
-                msg.refused = Some(syndrome);
-                return;
-            }
-            _ => continue,
+        let inside = (start..=end).contains(&at(a));
+        if syndrome >> 5 == 3 && syndrome != 0x60 && inside {
+            msg.refused = Some(syndrome);
+            msg.complete &= !first.is_read() && !first.is_atomic();
+            return Some(a.index);
         }
-        msg.acked_ns = Some(a.ts_ns);
-        return;
+        let right = match a.opcode & 0x1f {
+            _ if first.is_read() => false,
+            0x12 if first.is_atomic() => at(a) == start,
+            _ if first.is_atomic() => false,
+            // A NAK or RNR NAK acknowledges what is before it.
+            _ if matches!(syndrome >> 5, 1 | 3) => at(a) > end,
+            _ => at(a) >= end,
+        };
+        if right {
+            covers = Some(a);
+            break;
+        }
     }
+    if first.is_read() {
+        let got: Vec<&Seen> = answered.first.range(start..=end).map(|(_, a)| a).collect();
+        msg.complete = got.len() as i64 == end - start + 1;
+        covers = got
+            .into_iter()
+            .max_by_key(|a| a.index)
+            .filter(|_| msg.complete);
+    } else if first.is_atomic() {
+        msg.complete = covers.is_some();
+    }
+    msg.acked_ns = covers.map(|a| a.ts_ns);
+    covers.map(|a| a.index)
 }

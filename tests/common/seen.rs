@@ -124,7 +124,11 @@ impl Seen {
         let kind = be(frame, at, 2)?;
         let ip = &frame[at + 2..];
         let (udp, src, dst, ecn, ip_id) = match kind {
-            0x0800 if be(ip, 9, 1)? == 17 => {
+            0x0800 if be(ip, 0, 1)? >> 4 == 4 && be(ip, 9, 1)? == 17 => {
+                // A later fragment has no headers of its own.
+                if be(ip, 6, 2)? & 0x1fff != 0 {
+                    return None;
+                }
                 let address = |at| Some(IpAddr::V4(Ipv4Addr::from_bits(be(ip, at, 4)? as u32)));
                 let udp = usize::from(ip[0] & 0x0f) * 4;
                 (
@@ -135,7 +139,7 @@ impl Seen {
                     be(ip, 4, 2)? as u16,
                 )
             }
-            0x86dd if be(ip, 6, 1)? == 17 => {
+            0x86dd if be(ip, 0, 1)? >> 4 == 6 && be(ip, 6, 1)? == 17 => {
                 let address = |at| {
                     let high = u128::from(be(ip, at, 8)?) << 64;
                     let all = high | u128::from(be(ip, at + 8, 8)?);
