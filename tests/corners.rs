@@ -434,7 +434,13 @@ fn broken_packet() {
 /// the flow is followed, and each packet is counted once.
 #[test]
 fn all_packets_broken() {
-    let talk = Talk::default().write(0).corrupted().write(1).corrupted().write(2).corrupted();
+    let talk = Talk::default()
+        .write(0)
+        .corrupted()
+        .write(1)
+        .corrupted()
+        .write(2)
+        .corrupted();
     let tracked = follow(&talk);
     let flow = flow(&tracked, SERVER);
     assert_eq!((flow.packets, flow.icrc_invalid), (3, 3));
@@ -454,11 +460,19 @@ fn one_packet_and_broken() {
 /// the first ones.
 #[test]
 fn read_asked_again_before_any_response() {
-    let talk = Talk::default().write(0).ack(0).read(1, 4096).wait_us(60_000).read(1, 4096);
+    let talk = Talk::default()
+        .write(0)
+        .ack(0)
+        .read(1, 4096)
+        .wait_us(60_000)
+        .read(1, 4096);
     let tracked = follow(&talk.responses(1, 4, 0, 4));
     assert_eq!(responses(&tracked), clean(4));
     let messages = tracked.messages(flow(&tracked, SERVER).id);
-    let said: Vec<_> = messages.iter().map(|m| (m.retransmits, m.complete)).collect();
+    let said: Vec<_> = messages
+        .iter()
+        .map(|m| (m.retransmits, m.complete))
+        .collect();
     assert_eq!(said, [(0, true), (1, true)]);
 }
 
@@ -466,7 +480,9 @@ fn read_asked_again_before_any_response() {
 /// acknowledgement.
 #[test]
 fn first_packet_refused() {
-    let talk = Talk::default().ask(0x06, 5, false, &[0; 16], 1024).answer(0x62, 5);
+    let talk = Talk::default()
+        .ask(0x06, 5, false, &[0; 16], 1024)
+        .answer(0x62, 5);
     let tracked = follow(&talk);
     let request = flow(&tracked, SERVER);
     assert_eq!(request.peer, Some(flow(&tracked, CLIENT).id));
@@ -479,7 +495,11 @@ fn first_packet_refused() {
 /// An acknowledgement in front of the first response is no response.
 #[test]
 fn first_number_of_the_responses() {
-    let talk = Talk::default().write(7).ack(7).read(8, 1024).responses(8, 1, 0, 1);
+    let talk = Talk::default()
+        .write(7)
+        .ack(7)
+        .read(8, 1024)
+        .responses(8, 1, 0, 1);
     let tracked = follow(&talk);
     let flow = flow(&tracked, CLIENT);
     assert_eq!((flow.first_psn.get(), flow.last_psn.get()), (8, 8));
@@ -489,7 +509,13 @@ fn first_number_of_the_responses() {
 /// begins with.
 #[test]
 fn one_run_for_one_nak() {
-    let talk = Talk::default().write(0).ack(0).write(1).unseen().write(2).nak(1);
+    let talk = Talk::default()
+        .write(0)
+        .ack(0)
+        .write(1)
+        .unseen()
+        .write(2)
+        .nak(1);
     let talk = talk.write(1).unseen().write(2).write(3);
     // The requester's time runs out, and in the middle of the run comes a NAK
     // for what follows.
