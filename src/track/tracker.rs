@@ -14,7 +14,7 @@ use super::{
 use crate::wire::opcode::{Transport, Verb};
 
 /// Number of a flow's entry in a tracker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId {
     /// Entries whose place was given to another flow have an older generation.
     generation: u32,
@@ -385,13 +385,12 @@ impl Tracker {
             if self.flows[peer].mtu.is_none() {
                 self.flows[peer].mtu = self.flows[slot].mtu;
             }
-        } else if reliable && (record.ack_req || info.verb == Verb::Read || after > before) {
+        } else if reliable && (record.ack_req || info.position.begins()) {
+            // What a message begins with may be refused before its end.
             let advertised = &mut self.flows[slot].state.advertised;
             let FlowKey { src, dst, .. } = record.flow;
-            if record.ack_req || !matches!(info.verb, Verb::Send | Verb::Write) {
-                self.waiting
-                    .advertise(src, dst, record.psn, slot as u32, advertised);
-            }
+            self.waiting
+                .advertise(src, dst, record.psn, slot as u32, advertised);
         }
         let keep = if self.open > MAX_OPEN {
             OPEN[2]
