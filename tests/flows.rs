@@ -13,7 +13,6 @@ use roce_sniff::wire::{
     opcode::{Opcode, Verb},
     types::QpNumber,
 };
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 

@@ -1,7 +1,10 @@
 //! Conversations between two queue pairs made by hand, a packet every ten
 //! microseconds: 192.0.2.1 asks QP 0x22 of 192.0.2.2, which answers to QP 0x11.
 
+use super::flaws::all_flaws;
+use super::tracked::{Tracked, track};
 use super::{capfile::Pkt, craft};
+use roce_sniff::track::{EventKind, Flow, PsnCounts};
 
 /// Queue pair of the side that asks.
 pub const CLIENT: u32 = 0x11;
@@ -158,4 +161,52 @@ fn reth(va: u64, len: u32) -> Vec<u8> {
     out.extend(0x1234u32.to_be_bytes());
     out.extend(len.to_be_bytes());
     out
+}
+
+/// What the tracker makes of a conversation, if everything adds up.
+pub fn follow(talk: &Talk) -> Tracked {
+    let tracked = track(&talk.packets);
+    let flaws = all_flaws(&tracked);
+    assert!(flaws.is_empty(), "{flaws:#?}\n{:?}", kinds(&tracked));
+    tracked
+}
+
+/// The only flow towards a queue pair.
+pub fn flow(tracked: &Tracked, dest_qp: u32) -> &Flow {
+    let mut own = tracked
+        .tracker
+        .flows()
+        .filter(|f| f.key.dest_qp.get() == dest_qp);
+    let flow = own.next().expect("a flow");
+    assert!(own.next().is_none(), "one entry for QP {dest_qp:#x}");
+    flow
+}
+
+/// The counts of what was asked.
+pub fn requests(tracked: &Tracked) -> PsnCounts {
+    flow(tracked, SERVER).requests
+}
+
+/// The counts of the READ responses.
+pub fn responses(tracked: &Tracked) -> PsnCounts {
+    flow(tracked, CLIENT).responses
+}
+
+/// The counts of a sequence in which nothing happened.
+pub fn clean(packets: u64) -> PsnCounts {
+    PsnCounts {
+        packets,
+        new: packets,
+        ..PsnCounts::default()
+    }
+}
+
+/// Events by the frame they happened at.
+pub fn kinds(tracked: &Tracked) -> Vec<(u64, EventKind)> {
+    tracked
+        .log
+        .events
+        .iter()
+        .map(|told| (told.frame, told.kind))
+        .collect()
 }
