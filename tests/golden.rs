@@ -153,6 +153,7 @@ golden!(
 );
 golden!(memory_connection, "cm_rping", ["memory"]);
 golden!(memory_bad_rkey, "badrkey", ["memory"]);
+golden!(memory_bad_rkeys, "bad_rkey", ["memory"]);
 golden!(memory_80_columns, "atomic_fa", ["memory", "--width", "80"]);
 golden!(memory_json, "cm_rping", ["memory", "--format", "json"]);
 golden!(memory_csv, "badrkey", ["memory", "--format", "csv"]);
