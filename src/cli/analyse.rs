@@ -60,7 +60,7 @@ pub struct AnalyseArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rows (all packets are followed; both must hold; within one, any)")]
 pub struct RowArgs {
-    /// To this queue pair, decimal or 0x…; of `flows` from it too, where known
+    /// To or, where known, from this queue pair, decimal or 0x…
     #[arg(long, value_name = "QPN", value_delimiter = ',', value_parser = qp_number)]
     pub qp: Vec<QpNumber>,
 

@@ -37,7 +37,7 @@ struct Memory<'a> {
 
 impl Listener for Memory<'_> {
     fn message(&mut self, message: &Message) {
-        if self.filter.matches(&message.key, None) {
+        if self.filter.matches(&message.key, message.src_qp) {
             self.map.add(message);
         }
     }

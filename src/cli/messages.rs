@@ -103,7 +103,7 @@ impl Messages<'_> {
 
 impl Listener for Messages<'_> {
     fn message(&mut self, message: &Message) {
-        let chosen = self.filter.matches(&message.key, None)
+        let chosen = self.filter.matches(&message.key, message.src_qp)
             && (self.ops.is_empty() || self.ops.iter().any(|op| op.covers(message.operation.verb)));
         if !chosen {
             return;

@@ -20,8 +20,8 @@ use super::{
     text::ip,
 };
 use crate::{
-    track::{CmState, Connection, Endpoint, Flow, FlowId, Latency, OpCounts, PsnCounts, Tracker},
-    wire::{cm::reject_reason, opcode::Opcode},
+    track::{CmState, Connection, Endpoint, Flow, FlowId, Latency, OpCounts, PsnCounts},
+    wire::{cm::reject_reason, opcode::Opcode, types::QpNumber},
 };
 
 /// Places of flows in the list that is printed.
@@ -51,12 +51,7 @@ impl<'a> FlowsDocument<'a> {
     }
 
     fn flow(&self, flow: &Flow) -> FlowRow {
-        FlowRow::new(
-            flow,
-            self.report.tracker,
-            self.place(flow.peer),
-            self.report.interval,
-        )
+        FlowRow::new(flow, self.place(flow.peer), self.report.interval)
     }
 }
 
@@ -277,12 +272,7 @@ impl Serialize for Naks {
 }
 
 impl FlowRow {
-    fn new(
-        flow: &Flow,
-        tracker: &Tracker,
-        peer: Option<usize>,
-        interval: Option<&Interval>,
-    ) -> Self {
+    fn new(flow: &Flow, peer: Option<usize>, interval: Option<&Interval>) -> Self {
         let both = |count: fn(&PsnCounts) -> u64| count(&flow.requests) + count(&flow.responses);
         let moved = |interval: &Interval| {
             let carried = interval.of(flow);
@@ -297,7 +287,6 @@ impl FlowRow {
         };
         let naks = flow.naks();
         let runs = flow.retransmit_runs;
-        let opposite = flow.peer.and_then(|peer| tracker.flow(peer));
         Self {
             src: flow.key.src,
             dst: flow.key.dst,
@@ -353,7 +342,7 @@ impl FlowRow {
             fragments: flow.fragments,
             dscp: flow.dscp,
             peer,
-            src_qp: opposite.map(|opposite| opposite.key.dest_qp.get()),
+            src_qp: flow.src_qp.map(QpNumber::get),
             how: flow.how.word(),
             ended: flow.ended,
             interval: interval.map(moved),
@@ -472,7 +461,7 @@ pub(super) fn csv_header(out: &mut impl Write, interval: bool) -> io::Result<()>
 pub(super) fn csv_rows(out: &mut impl Write, report: &FlowsReport<'_>) -> io::Result<()> {
     let mut text = Vec::new();
     for flow in report.chosen() {
-        let row = FlowRow::new(flow, report.tracker, None, report.interval);
+        let row = FlowRow::new(flow, None, report.interval);
         text.clear();
         csv_row(&mut text, &row, report.interval);
         out.write_all(&text)?;

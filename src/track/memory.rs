@@ -425,6 +425,7 @@ mod tests {
                 dst: "10.0.0.2".parse().unwrap(),
                 dest_qp: QpNumber::new(0x11),
             },
+            src_qp: None,
             operation,
             first_psn: Psn::new(1),
             last_psn: Psn::new(1),

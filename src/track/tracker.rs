@@ -332,11 +332,12 @@ impl Tracker {
     }
 
     fn pair(&mut self, one: usize, other: usize, how: How) {
-        let (one_id, other_id) = (self.flows[one].id, self.flows[other].id);
+        let ends = [one, other].map(|slot| (self.flows[slot].id, self.flows[slot].key.dest_qp));
         let mtu = self.flows[one].mtu.or(self.flows[other].mtu);
-        for (slot, peer) in [(one, other_id), (other, one_id)] {
+        for (slot, (peer, src_qp)) in [(one, ends[1]), (other, ends[0])] {
             let flow = &mut self.flows[slot];
             flow.peer = Some(peer);
+            flow.src_qp = Some(src_qp);
             flow.how = how;
             flow.mtu = mtu;
             flow.state.votes = Vec::new();
@@ -503,6 +504,7 @@ impl Tracker {
             for slot in [slot, peer] {
                 let flow = &mut self.flows[slot];
                 flow.peer = None;
+                flow.src_qp = None;
                 flow.how = How::Unpaired;
                 flow.state.misfits = 0;
                 flow.state.advertised = 0;
