@@ -3,8 +3,10 @@
 
 mod common;
 
+use common::capfile::Pkt;
 use common::talk::{CLIENT, SERVER, Talk, clean, flow, follow, kinds, requests};
 use roce_sniff::track::{EventKind, How, Message, PsnCounts};
+use roce_sniff::wire::types::QpNumber;
 
 /// Acknowledgements that a mirror delivers before what they acknowledge: the
 /// requests still come in their own order.
@@ -453,4 +455,37 @@ fn a_long_silence_is_no_retransmission() {
     let tracked = follow(&talk);
     assert_eq!(requests(&tracked), clean(2));
     assert_eq!(kinds(&tracked), []);
+}
+
+/// Two queue pairs begin with the same number and are answered the other way
+/// round, once. What follows tells who answers whom.
+#[test]
+fn first_answers_the_other_way_round() {
+    let one = |psn| Talk::default().write(psn).ack(psn);
+    let mut talk = Talk::default();
+    for psn in 0..6 {
+        let (a, b) = (one(psn), one(psn).between(0x33, 0x44));
+        let (a, b) = (a.packets, b.packets);
+        let order = if psn == 0 {
+            [&a[0], &b[0], &b[1], &a[1]]
+        } else {
+            [&a[0], &a[1], &b[0], &b[1]]
+        };
+        for packet in order {
+            talk.packets
+                .push(Pkt::whole(talk.now_ns, packet.data.clone()));
+            talk.now_ns += 10_000;
+        }
+    }
+    let tracked = follow(&talk);
+    let connections = tracked.tracker.connections();
+    let mut pairs: Vec<_> = connections
+        .iter()
+        .map(|c| (c.a.qp.map(QpNumber::get), c.b.qp.map(QpNumber::get)))
+        .collect();
+    pairs.sort_unstable();
+    let wanted = [(Some(CLIENT), Some(SERVER)), (Some(0x33), Some(0x44))];
+    assert_eq!(pairs, wanted, "{:#?}", kinds(&tracked));
+    assert_eq!(requests(&tracked), clean(6));
+    assert_eq!(flow(&tracked, 0x44).requests, clean(6));
 }

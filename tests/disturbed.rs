@@ -8,11 +8,12 @@ use common::flaws::check_flawless;
 use common::mangle::{self, Fixture, Mangle, config, places};
 use common::recount::Recount;
 use common::seen::{Kind, Seen};
+use common::talk::Talk;
 use common::tracked::{Tracked, track};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestCaseError;
-use roce_sniff::track::{EventKind, Flow, PsnCounts};
+use roce_sniff::track::{Endpoint, EventKind, Flow, PsnCounts};
 use std::collections::BTreeSet;
 
 /// Fixtures to which nothing happened, with SENDs and WRITEs that are
@@ -309,5 +310,46 @@ proptest! {
         let kinds = [inner(packets, Kind::Answer), inner(packets, Kind::Response)].concat();
         prop_assume!(!kinds.is_empty());
         check_numbers(name, &without(packets, &pick(&kinds, &choice)))?;
+    }
+}
+
+proptest! {
+    #![proptest_config(config(150))]
+
+    /// Queue pairs between the same hosts that all begin with the same number,
+    /// each with a few requests outstanding, in any order: once they have got
+    /// on, it is known who answers whom, and nothing seems lost.
+    #[test]
+    fn queue_pairs_are_told_apart(seed: u64, window in 1..5u32) {
+        let mut talk = Talk::default();
+        let mut sent = [0u32; 4];
+        let mut answered = [0u32; 4];
+        let mut state = seed | 1;
+        for _ in 0..400 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            let (who, asks) = ((state >> 33) as usize % 4, state >> 63 == 1);
+            let outstanding = sent[who] - answered[who];
+            let one = if (asks && outstanding < window) || outstanding == 0 {
+                sent[who] += 1;
+                Talk::default().write(sent[who] - 1)
+            } else {
+                answered[who] += 1;
+                Talk::default().ack(answered[who] - 1)
+            };
+            let n = who as u32;
+            let frame = one.between(0x100 + n, 0x200 + n).packets.remove(0).data;
+            talk.packets.push(Pkt::whole(talk.now_ns, frame));
+            talk.now_ns += 10_000;
+        }
+        prop_assume!(answered.iter().all(|count| *count > 20));
+        let tracked = track(&talk.packets);
+        for connection in tracked.tracker.connections() {
+            let qp = |end: &Endpoint| end.qp.map(|qp| qp.get() & 0xff);
+            prop_assert_eq!(qp(&connection.a), qp(&connection.b), "{:?}", connection);
+        }
+        let all = requests(&tracked);
+        let sent = u64::from(sent.iter().sum::<u32>());
+        prop_assert_eq!((all.new, all.gaps, all.reordered), (sent, 0, 0), "{:?}", all);
+        check_flawless(&tracked)?;
     }
 }

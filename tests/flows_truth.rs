@@ -3,6 +3,9 @@
 
 mod common;
 
+use common::capfile::Pkt;
+use common::mangle::shifted;
+use common::seen::Seen;
 use common::tracked::{self, Tracked};
 use common::{capture, fixtures, number, truth};
 use roce_sniff::track::{Cause, CmState, Connection, Endpoint, EventKind, Flow, How};
@@ -382,6 +385,38 @@ fn queue_pairs_are_paired_as_the_generator_paired_them() {
         }
     }
     assert!(checked >= 40, "only {checked} pairs checked");
+}
+
+/// Many programs begin every queue pair with the same PSN: whatever the first
+/// answers seem to say, the pairs are right in the end, and nothing is said
+/// to be lost or out of order.
+#[test]
+fn queue_pairs_that_begin_with_the_same_psn() {
+    let pairs = pairs(&truth()["multi_qp"]);
+    let packets = capture("multi_qp").packets;
+    let seen = Seen::all(&packets);
+    assert_eq!(seen.len(), packets.len());
+    let moved: Vec<Pkt> = seen
+        .iter()
+        .map(|p| {
+            let (_, dst, qp) = p.key;
+            let own = pairs.iter().find(|(server, client)| {
+                let end = if last_digit(dst) == 1 { server } else { client };
+                end.number == u64::from(qp)
+            });
+            let by = 0u32.wrapping_sub(own.unwrap().1.psn as u32) & 0xff_ffff;
+            shifted(&packets[p.index..=p.index], by).remove(0)
+        })
+        .collect();
+    let tracked = tracked::track(&moved);
+    let connections = tracked.tracker.connections();
+    for (server, client) in &pairs {
+        let wanted = (Some(client.number as u32), Some(server.number as u32));
+        let hit = connections.iter().any(|c| ends(c) == wanted);
+        assert!(hit, "no {wanted:x?} in {connections:#?}");
+    }
+    let events = &tracked.log.events;
+    assert!(events.is_empty(), "{events:#?}");
 }
 
 /// A connection of the communication manager: its queue pairs, its service,

@@ -133,6 +133,18 @@ impl Talk {
         self.push(true, &bytes)
     }
 
+    /// The same conversation between two other queue pairs of the same hosts.
+    pub fn between(mut self, client: u32, server: u32) -> Self {
+        for packet in &mut self.packets {
+            let ip = &mut packet.data[14..];
+            let bth = craft::udp_at(ip) + 8;
+            let to = if ip[19] == 1 { client } else { server };
+            ip[bth + 4..bth + 8].copy_from_slice(&to.to_be_bytes());
+            craft::seal(ip);
+        }
+        self
+    }
+
     /// The last packet again, byte for byte.
     pub fn copy(mut self) -> Self {
         let last = self.packets[self.packets.len() - 1].data.clone();
