@@ -43,6 +43,7 @@ pub mod report;
 pub mod source;
 pub mod track;
 pub mod wire;
+mod words;
 
 use frame::{FrameOptions, Skip};
 use source::{LinkType, RawPacket};
