@@ -10,6 +10,7 @@
 //! | [`frame`] | a raw packet | [`frame::Datagram`]: addresses and the InfiniBand bytes |
 //! | [`wire`] | a datagram | [`wire::Packet`]: BTH, extension headers, payload, ICRC |
 //! | [`track`] | packets in order | flows, messages, connections, memory |
+//! | [`health`] | what a tracker tells and counts | findings: what is wrong, with evidence |
 //! | [`rdma`] | RDMA devices of this machine | a ledger of what was posted |
 //! | `host`, `lab`, `doctor` | this machine (Linux) | what is set up, what is missing |
 //! | [`report`] | packets, flows, messages, memory | tables, JSON, CSV |
@@ -32,6 +33,7 @@ pub mod bypass;
 pub mod doctor;
 pub mod filter;
 pub mod frame;
+pub mod health;
 #[cfg(target_os = "linux")]
 pub mod host;
 #[cfg(target_os = "linux")]
@@ -43,6 +45,7 @@ pub mod report;
 pub mod source;
 pub mod track;
 pub mod wire;
+mod words;
 
 use frame::{FrameOptions, Skip};
 use source::{LinkType, RawPacket};

@@ -126,6 +126,11 @@ pub struct Followed<'a> {
 /// What a command makes of flows and messages: it is told of them as a
 /// [`Listener`], and asked for its report.
 pub trait Analysis: Listener + Send {
+    /// What bounds the tracker, and what it takes for what.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+
     /// Writes what comes before everything else. `names` are those of the
     /// inputs, by number.
     fn begin(&mut self, _names: &[String], _out: &mut Output) -> io::Result<()> {
@@ -315,9 +320,9 @@ impl<'a, A: Analysis> Fold<'a, A> {
             counted,
         });
         Self {
+            tracker: Tracker::new(analysis.limits()),
             analysis,
             summary: Summary::without_flows(),
-            tracker: Tracker::new(Limits::default()),
             clock,
             complete: true,
             written: Ok(()),

@@ -17,6 +17,7 @@ mod fields;
 mod flows;
 mod flows_document;
 mod grid;
+mod health;
 mod hex;
 mod interval;
 mod json;
@@ -43,6 +44,10 @@ pub use doctor::{Verbosity, print as print_doctor};
 pub use extcap::{Dlt, ExtcapOption, print_dlt, print_interfaces, print_options};
 pub use flows::{
     FlowsReport, Layout, print_flows, print_flows_csv, print_flows_csv_header, print_flows_json,
+};
+pub use health::{
+    HealthReport, print_health, print_health_csv, print_health_csv_header, print_health_json,
+    print_kinds,
 };
 pub use hex::dump as hex_dump;
 pub use interval::{Carried, Interval};
