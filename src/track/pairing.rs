@@ -2,7 +2,8 @@
 //!
 //! RC packets name the queue pair they go to and not the one they come from.
 //! So requests that wait for an answer are kept by addresses and PSN, and the
-//! first answers of a flow are looked up there.
+//! first answers of a flow are looked up there. Where several flows sent the
+//! same PSN, those drop out that have not sent a PSN yet which is answered.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -15,10 +16,10 @@ const MAX_WAITING: usize = 1 << 18;
 /// are not captured.
 const MAX_ADVERTISED: u32 = 4096;
 /// Flows that may wait for an answer with the same PSN.
-const MAX_ALIKE: usize = 64;
-/// What speaks for a candidate when it is the only one, and what is needed to
-/// be believed.
-const CERTAIN: u32 = 4;
+const MAX_ALIKE: usize = 256;
+/// Answers after which the flow that waited longest is believed, where nothing
+/// tells the candidates apart.
+const PATIENCE: u8 = 16;
 
 type Host = (IpAddr, IpAddr, Psn);
 
@@ -52,47 +53,65 @@ impl Waiting {
         }
     }
 
-    /// The flows, of those `usable`, that an answer from `src` to `dst` with
-    /// `psn` may be for, the one that waited longest first.
+    /// The flows that an answer from `src` to `dst` with `psn` may be for, the
+    /// one that waited longest first; those that are no longer `usable` are
+    /// forgotten, and the flag says whether there were any.
     pub fn candidates(
         &mut self,
         src: IpAddr,
         dst: IpAddr,
         psn: Psn,
         usable: impl FnMut(&u32) -> bool,
-    ) -> Vec<u32> {
-        let Some(mut flows) = self.flows.remove(&(dst, src, psn)) else {
-            return Vec::new();
+    ) -> (&[u32], bool) {
+        let Some(flows) = self.flows.get_mut(&(dst, src, psn)) else {
+            return (&[], false);
         };
+        let before = flows.len();
         flows.retain(usable);
-        if flows.len() > 1 {
-            // Others with the same PSN still wait.
-            self.flows.insert((dst, src, psn), flows[1..].to_vec());
-        }
-        flows
+        (flows, flows.len() < before)
     }
 }
 
-/// Weighs candidates for the peer of one flow; returns the one that is
-/// believed. The first of several has waited longest, which speaks for it.
-pub(super) fn vote(votes: &mut Vec<(u32, u32)>, candidates: &[u32]) -> Option<u32> {
-    let alone = candidates.len() == 1;
-    for (rank, slot) in candidates.iter().enumerate() {
-        let weight = match (alone, rank) {
-            (true, _) => CERTAIN,
-            (false, 0) => 2,
-            (false, _) => 1,
-        };
-        if let Some((_, sum)) = votes.iter_mut().find(|(voted, _)| voted == slot) {
-            *sum += weight;
-        } else if votes.len() < MAX_ALIKE {
-            votes.push((*slot, weight));
+/// What the answers of a flow say so far about whom it answers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Suspects {
+    /// Flows that sent every PSN answered so far, before it was answered.
+    flows: Vec<u32>,
+    answers: u8,
+}
+
+/// Whom a flow answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found {
+    pub slot: u32,
+    /// No other flow sent this PSN, so that there can be no mistake.
+    pub certain: bool,
+}
+
+impl Suspects {
+    /// Takes in the candidates for one more answer; `shared` says that another
+    /// flow had been one before it found its peer.
+    pub fn narrow(&mut self, candidates: &[u32], shared: bool) -> Option<Found> {
+        if candidates.is_empty() {
+            return None;
         }
+        if self.answers == 0 {
+            self.flows = candidates.to_vec();
+        } else {
+            self.flows.retain(|slot| candidates.contains(slot));
+            if self.flows.is_empty() {
+                // Contradictory, as after losses of the capture: begin anew.
+                *self = Self::default();
+                return None;
+            }
+        }
+        self.answers = self.answers.saturating_add(1);
+        let alone = self.flows.len() == 1;
+        (alone || self.answers >= PATIENCE).then(|| Found {
+            slot: self.flows[0],
+            certain: alone && candidates.len() == 1 && !shared,
+        })
     }
-    let best = votes.iter().max_by_key(|(_, sum)| *sum).copied()?;
-    let others = votes.iter().filter(|(slot, _)| *slot != best.0);
-    let second = others.map(|(_, sum)| *sum).max().unwrap_or(0);
-    (best.1 >= CERTAIN && best.1 >= second * 2).then_some(best.0)
 }
 
 #[cfg(test)]
@@ -109,31 +128,35 @@ mod tests {
         let mut advertised = 0;
         waiting.advertise(ip(1), ip(2), Psn::new(7), 3, &mut advertised);
         waiting.advertise(ip(1), ip(2), Psn::new(8), 4, &mut advertised);
-        assert!(
-            waiting
-                .candidates(ip(1), ip(2), Psn::new(7), |_| true)
-                .is_empty()
-        );
-        assert_eq!(waiting.candidates(ip(2), ip(1), Psn::new(7), |_| true), [3]);
-        assert!(
-            waiting
-                .candidates(ip(2), ip(1), Psn::new(7), |_| true)
-                .is_empty()
-        );
-        assert!(
-            waiting
-                .candidates(ip(2), ip(1), Psn::new(8), |slot| *slot != 4)
-                .is_empty()
-        );
+        let mut ask = |src, dst, psn, without| {
+            let usable = |slot: &u32| Some(*slot) != without;
+            let (flows, shared) = waiting.candidates(ip(src), ip(dst), Psn::new(psn), usable);
+            (flows.to_vec(), shared)
+        };
+        assert_eq!(ask(1, 2, 7, None), (vec![], false), "the wrong way");
+        assert_eq!(ask(2, 1, 7, None), (vec![3], false));
+        assert_eq!(ask(2, 1, 8, Some(4)), (vec![], true));
         assert_eq!(advertised, 2);
     }
 
     #[test]
-    fn alike_flows_are_told_apart_by_turn() {
-        let mut votes = Vec::new();
-        assert_eq!(vote(&mut votes, &[5, 6]), None);
-        assert_eq!(vote(&mut votes, &[5, 6]), Some(5));
-        let mut votes = Vec::new();
-        assert_eq!(vote(&mut votes, &[9]), Some(9), "alone is certain");
+    fn whoever_has_not_sent_what_is_answered_drops_out() {
+        let mut suspects = Suspects::default();
+        assert_eq!(suspects.narrow(&[5, 6, 7], false), None);
+        assert_eq!(suspects.narrow(&[7, 6], false), None);
+        let found = Found {
+            slot: 6,
+            certain: false,
+        };
+        assert_eq!(suspects.narrow(&[6, 9], false), Some(found));
+        let alone = Suspects::default().narrow(&[9], false);
+        assert!(alone.is_some_and(|found| found.certain));
+    }
+
+    #[test]
+    fn alike_flows_are_told_apart_by_who_waited_longest() {
+        let mut suspects = Suspects::default();
+        let found = (0..PATIENCE).find_map(|_| suspects.narrow(&[5, 6], false));
+        assert_eq!(found.map(|found| found.slot), Some(5));
     }
 }

@@ -4,6 +4,7 @@
 use super::{
     Cause, Limits, Record,
     open::OpenMessages,
+    pairing::Suspects,
     sequence::{Hole, Pos, Sequence},
 };
 
@@ -93,10 +94,14 @@ pub(super) struct FlowState {
     /// IPv4 identification of the newest packet, and whether it counts up.
     newest_id: u16,
     counts_up: bool,
-    /// Flows that may be the peer, with what speaks for them.
-    pub votes: Vec<(u32, u32)>,
+    /// Flows that may be the peer.
+    pub suspects: Suspects,
+    /// The peer was one of several that fitted.
+    pub uncertain: bool,
     /// Answers that do not fit the peer.
     pub misfits: u8,
+    /// Positions at the end of the sequence that only answers showed.
+    pub tail: Option<(Pos, Pos)>,
     /// Requests by which a peer may be found.
     pub advertised: u32,
     /// Used since the hand of the clock last passed.
@@ -169,6 +174,9 @@ impl FlowState {
         // and the requester may go back to the beginning of the message.
         if self.rnr.is_some() {
             return Some((Cause::Rnr, true));
+        }
+        if self.run.is_some_and(|run| run.next == pos) {
+            return self.run.map(|run| (run.cause, false));
         }
         if let Some(nak) = self.nak
             && pos >= nak.from
@@ -286,12 +294,16 @@ impl FlowState {
 
     /// Takes note that the packet at `pos` was sent again.
     pub fn went_back(&mut self, record: &Record, pos: Pos, span: u32, cause: Cause) {
+        let continues = self.run.is_some_and(|run| run.next == pos);
+        self.last_cause = Some(cause);
+        self.rnr = None;
+        if !continues {
+            // A NAK that came meanwhile will be heeded later.
+            self.nak = None;
+        }
         if self.sent_before(record) {
             return;
         }
-        self.last_cause = Some(cause);
-        self.nak = None;
-        self.rnr = None;
         self.run = Some(Run {
             next: pos + Pos::from(span),
             cause,

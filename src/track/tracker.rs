@@ -7,11 +7,14 @@ use super::{
     answers::Ended,
     datagrams::Senders,
     manager::{Managed, Manager},
-    pairing::{Waiting, vote},
+    pairing::{Found, Suspects, Waiting},
     recent::Recent,
     state::Earlier,
 };
-use crate::wire::opcode::{Transport, Verb};
+use crate::wire::{
+    opcode::{Transport, Verb},
+    types::Psn,
+};
 
 /// Number of a flow's entry in a tracker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -340,7 +343,8 @@ impl Tracker {
             flow.src_qp = Some(src_qp);
             flow.how = how;
             flow.mtu = mtu;
-            flow.state.votes = Vec::new();
+            flow.state.suspects = Suspects::default();
+            flow.state.uncertain = false;
             flow.state.misfits = 0;
             flow.size_read();
         }
@@ -472,12 +476,12 @@ impl Tracker {
             (Some(requester), Some(asked)) => self.flows[requester].due(last, asked),
             _ => Vec::new(),
         };
-        let new =
+        let sight =
             self.flows[slot].read_response(record, asked, due, earlier, &self.limits, listener);
         if let (Some(requester), Some(asked)) = (requester, asked) {
             let flow = &mut self.flows[requester];
             let before = flow.state.messages.len();
-            flow.read_answered(record, asked, new, &mut self.ended, listener);
+            flow.read_answered(record, asked, sight, &mut self.ended, listener);
             self.settle(requester, before, listener);
         }
     }
@@ -491,42 +495,58 @@ impl Tracker {
                 return Some(peer);
             }
             let ahead = sequence.position(record.psn) - sequence.next();
-            let fits = (-self.limits.behind..=self.limits.behind).contains(&ahead);
             let state = &mut self.flows[slot].state;
-            if fits {
+            // One of several that fitted, and it did not send what is answered.
+            let mistaken = state.uncertain && ahead >= 0;
+            if !mistaken && (-self.limits.behind..=self.limits.behind).contains(&ahead) {
                 state.misfits = 0;
                 return Some(peer);
             }
             state.misfits += 1;
-            if state.misfits < MAX_MISFITS || self.flows[slot].how != How::Inferred {
+            if !mistaken && (state.misfits < MAX_MISFITS || self.flows[slot].how != How::Inferred) {
                 return None;
             }
-            for slot in [slot, peer] {
-                let flow = &mut self.flows[slot];
-                flow.peer = None;
-                flow.src_qp = None;
-                flow.how = How::Unpaired;
-                flow.state.misfits = 0;
-                flow.state.advertised = 0;
-            }
+            self.part(slot, peer);
         }
+        let found = self.find(slot, record, record.psn).or_else(|| {
+            // A NAK may name a packet that was lost before the capture; the
+            // one before it was received.
+            let nak = record.aeth.is_some_and(|aeth| aeth.kind().is_nak());
+            nak.then(|| self.find(slot, record, record.psn.advance(0xff_ffff)))?
+        })?;
+        self.pair(slot, found.slot as usize, How::Inferred);
+        self.flows[slot].state.uncertain = !found.certain;
+        Some(found.slot as usize)
+    }
+
+    /// Takes a pair apart.
+    fn part(&mut self, one: usize, other: usize) {
+        for slot in [one, other] {
+            let flow = &mut self.flows[slot];
+            flow.peer = None;
+            flow.src_qp = None;
+            flow.how = How::Unpaired;
+            flow.state.misfits = 0;
+            flow.state.advertised = 0;
+            flow.state.suspects = Suspects::default();
+        }
+    }
+
+    /// The flow that one more answer, with this PSN, leaves as the only one.
+    fn find(&mut self, slot: usize, record: &Record, psn: Psn) -> Option<Found> {
         let FlowKey { src, dst, .. } = record.flow;
+        let mut suspects = std::mem::take(&mut self.flows[slot].state.suspects);
         let flows = &self.flows;
-        let candidates = self.waiting.candidates(src, dst, record.psn, |slot| {
+        let (candidates, shared) = self.waiting.candidates(src, dst, psn, |slot| {
             let flow = &flows[*slot as usize];
             flow.peer.is_none() && !flow.ended && (flow.key.src, flow.key.dst) == (dst, src)
         });
-        if candidates.is_empty() {
-            return None;
-        }
-        let found = vote(&mut self.flows[slot].state.votes, &candidates)? as usize;
-        let free = self.flows[found].peer.is_none() && !self.flows[found].ended;
-        if !free {
-            self.flows[slot].state.votes.clear();
-            return None;
-        }
-        self.pair(slot, found, How::Inferred);
-        Some(found)
+        let found = suspects.narrow(candidates, shared);
+        self.flows[slot].state.suspects = suspects;
+        found.filter(|found| {
+            let flow = &self.flows[found.slot as usize];
+            flow.peer.is_none() && !flow.ended
+        })
     }
 
     /// Ends the messages that still wait; packets may follow all the same.
