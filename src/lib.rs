@@ -10,6 +10,7 @@
 //! | [`frame`] | a raw packet | [`frame::Datagram`]: addresses and the InfiniBand bytes |
 //! | [`wire`] | a datagram | [`wire::Packet`]: BTH, extension headers, payload, ICRC |
 //! | [`track`] | packets in order | counts by operation and flow |
+//! | [`compare`] | packets of several points | what was lost or changed between them |
 //! | [`rdma`] | RDMA devices of this machine | a ledger of what was posted |
 //! | `host`, `lab`, `doctor` | this machine (Linux) | what is set up, what is missing |
 //! | [`report`] | packets and counts | tables, JSON, CSV |
@@ -28,6 +29,7 @@
 //! ```
 
 pub mod bypass;
+pub mod compare;
 #[cfg(target_os = "linux")]
 pub mod doctor;
 pub mod filter;

@@ -1,6 +1,7 @@
 //! The command line: arguments, exit status, one file a command.
 
 mod args;
+mod compare;
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 mod device;
 #[cfg(target_os = "linux")]
@@ -38,10 +39,6 @@ enum Outcome {
     /// happened.
     Incomplete,
     /// The verdict is one that the user asked to fail on.
-    #[cfg_attr(
-        not(target_os = "linux"),
-        allow(dead_code, reason = "the offline commands give no verdicts yet")
-    )]
     NotAsExpected,
 }
 
@@ -55,7 +52,7 @@ enum Outcome {
     version,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Exit status: 0 done; 1 a verdict that was asked to be a failure (--expect, doctor --fail-on); 2 bad usage, an input that could not be read to its end, or a machine that cannot do it."
+    after_help = "Exit status: 0 done; 1 a verdict that was asked to be a failure (--expect, --fail-on); 2 bad usage, an input that could not be read to its end, or a machine that cannot do it."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -73,6 +70,10 @@ struct Cli {
 enum Command {
     /// Print every RoCE packet, then a summary
     Packets(Box<packets::PacketsArgs>),
+
+    /// Compare the same traffic captured at several points: what was lost or
+    /// changed between them, how long it took
+    Compare(Box<compare::CompareArgs>),
 
     /// Find out what of this machine stands in the way of RDMA or of capturing
     /// it
@@ -97,6 +98,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
+        Some(Command::Compare(args)) => compare::run(&args),
         #[cfg(all(feature = "verbs", target_os = "linux"))]
         Some(Command::Responder(args)) => responder::run(&args),
         #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]

@@ -5,6 +5,8 @@
 //! formatted at once and written in order; nothing is allocated a packet once
 //! the buffer has grown.
 
+mod compare;
+mod compare_document;
 mod csv;
 mod detail;
 #[cfg(target_os = "linux")]
@@ -23,6 +25,8 @@ mod text;
 mod write;
 mod write_document;
 
+pub use compare::{CompareOptions, print as print_compare};
+pub use compare_document::{print_csv as print_compare_csv, print_json as print_compare_json};
 pub use csv::CsvPackets;
 pub use detail::DetailPackets;
 #[cfg(target_os = "linux")]
