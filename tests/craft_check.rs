@@ -11,6 +11,9 @@ use common::{capture, craft, fixtures};
 fn icrc_equals_that_of_real_packets() {
     let mut checked = 0;
     for name in fixtures() {
+        if name == "corrupt" {
+            continue; // damaged after the driver had made them
+        }
         // Every fifth packet is plenty, and keeps the bitwise CRC quick.
         for packet in capture(&name).packets.iter().step_by(5) {
             let ip = craft::ip_part(&packet.data);

@@ -8,8 +8,13 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 fn truth() -> Value {
-    let path = fixture("any").with_file_name("truth.json");
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    let files = ["truth.json", "truth-faults.json"];
+    let all = files.map(|file| {
+        let path = fixture("any").with_file_name(file);
+        let text = std::fs::read_to_string(path).unwrap();
+        serde_json::from_str::<serde_json::Map<String, Value>>(&text).unwrap()
+    });
+    Value::Object(all.into_iter().flatten().collect())
 }
 
 /// How often each value of `key` occurs, keyed as `truth.json` keys it.
@@ -37,7 +42,8 @@ fn syndrome(row: &Value) -> Option<u64> {
 }
 
 /// Packets, opcodes, syndromes and destination queue pairs are counted right,
-/// and every ICRC of this whole, untouched traffic is valid.
+/// and every ICRC of this whole traffic is valid, but for those damaged on
+/// purpose.
 #[test]
 fn counts_are_those_known() {
     let truth = truth();
@@ -54,7 +60,13 @@ fn counts_are_those_known() {
             Some(format!("{:#08x}", number(row, "dest_qp")?))
         });
         assert_eq!(qps, known(truth, "dest_qps"), "{name}: destination QPs");
-        assert_icrc_valid(&name, &rows);
+        match truth["icrc_wrong"].as_u64() {
+            Some(known) => {
+                let wrong = rows.iter().filter(|row| text(row, "icrc") == "invalid");
+                assert_eq!(wrong.count() as u64, known, "{name}: ICRCs that are wrong");
+            }
+            None => assert_icrc_valid(&name, &rows),
+        }
     }
 }
 

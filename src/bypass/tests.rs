@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 use super::*;
 use crate::{
     rdma::ledger::{Completion, Endpoint, Op, Peer, Posted, WcStatus},
-    track::{FlowKey, IcrcState, Record},
+    track::{FlowKey, Record},
     wire::{
         aeth::Aeth,
         opcode::Opcode,
@@ -67,28 +67,18 @@ fn ledger(own: bool, op: Op, count: u32, len: u32, status: Option<WcStatus>) -> 
 fn record(own: bool, frame: u64, response: bool, opcode: u8, psn: u32, syndrome: u8) -> Record {
     let far = if own { HERE } else { THERE };
     let (src, dst) = if response { (far, HERE) } else { (HERE, far) };
+    let flow = FlowKey {
+        src: src.into(),
+        dst: dst.into(),
+        dest_qp: QpNumber::new(if response || own { 0x12 } else { 0x13 }),
+    };
     Record {
-        flow: FlowKey {
-            src: src.into(),
-            dst: dst.into(),
-            dest_qp: QpNumber::new(if response || own { 0x12 } else { 0x13 }),
-        },
-        input: 0,
         frame,
-        ts_ns: 0,
-        opcode: Opcode(opcode),
-        psn: Psn::new(psn),
         aeth: response.then_some(Aeth {
             syndrome,
             msn: Msn::new(1),
         }),
-        payload_len: 0,
-        ecn: 0,
-        icrc: IcrcState::Valid,
-        v1: false,
-        truncated: false,
-        malformed: false,
-        fragment: false,
+        ..Record::plain(flow, Opcode(opcode), Psn::new(psn))
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::net::IpAddr;
 
-use super::FlowId;
-use crate::wire::types::{Psn, QpNumber};
+use super::{Flow, FlowId, Tracker, manager::Managed};
+use crate::wire::{
+    opcode::Transport,
+    types::{Psn, QpNumber},
+};
 
 /// Number of a connection that the communication manager set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,4 +132,119 @@ pub fn service_name(service_id: u64) -> Option<&'static str> {
     let (_, port) = crate::wire::cm::ip_service(service_id)?;
     let named = NAMES.iter().find(|(known, _)| *known == port);
     named.map(|(_, name)| *name)
+}
+
+impl Tracker {
+    /// Which ends talk to which: first the connections that the communication
+    /// manager set up or refused, then pairs that were inferred, then flows
+    /// that nothing answers.
+    #[must_use]
+    pub fn connections(&self) -> Vec<Connection> {
+        let mut managed: Vec<_> = self.managed().iter().map(Connection::from).collect();
+        let mut rest = Vec::new();
+        for flow in self.flows() {
+            if let Some(id) = flow.connection
+                && let Some(connection) = managed.get_mut(id.0 as usize)
+            {
+                connection.carry(flow);
+            } else if !matches!(
+                flow.transport,
+                Transport::Ud | Transport::Cnp | Transport::Rd
+            ) && flow.key.dest_qp.get() > 1
+            {
+                match flow.peer.and_then(|peer| self.flow(peer)) {
+                    Some(peer) if flow.leads(peer) => rest.push(Connection::paired(flow, peer)),
+                    Some(_) => {}
+                    None => rest.push(Connection::unpaired(flow)),
+                }
+            }
+        }
+        rest.sort_by_key(|connection| connection.how == How::Unpaired);
+        managed.extend(rest);
+        managed
+    }
+}
+
+impl Flow {
+    /// Whether this one of two flows names the pair: the one that sent the
+    /// first request.
+    fn leads(&self, peer: &Self) -> bool {
+        let rank = |flow: &Self| (flow.requests.packets == 0, flow.first_ts_ns, flow.id);
+        rank(self) <= rank(peer)
+    }
+
+    fn end_of(&self) -> Endpoint {
+        Endpoint {
+            ip: self.key.src,
+            qp: None,
+            initial_psn: (self.requests.packets > 0).then_some(self.first_psn),
+        }
+    }
+}
+
+impl From<&Managed> for Connection {
+    fn from(managed: &Managed) -> Self {
+        Self {
+            a: managed.a,
+            b: managed.b,
+            how: How::Cm,
+            path_mtu: managed.path_mtu,
+            forward: None,
+            backward: None,
+            cm: Some(managed.life),
+        }
+    }
+}
+
+impl Connection {
+    fn carry(&mut self, flow: &Flow) {
+        let forward = flow.key.src == self.a.ip && Some(flow.key.dest_qp) == self.b.qp;
+        if forward {
+            self.forward = Some(flow.id);
+        } else {
+            self.backward = Some(flow.id);
+        }
+        self.path_mtu = self.path_mtu.or(flow.mtu);
+    }
+
+    fn paired(flow: &Flow, peer: &Flow) -> Self {
+        Self {
+            a: Endpoint {
+                qp: Some(peer.key.dest_qp),
+                ..flow.end_of()
+            },
+            b: Endpoint {
+                qp: Some(flow.key.dest_qp),
+                ..peer.end_of()
+            },
+            how: flow.how,
+            path_mtu: flow.mtu.or(peer.mtu),
+            forward: Some(flow.id),
+            backward: Some(peer.id),
+            cm: None,
+        }
+    }
+
+    fn unpaired(flow: &Flow) -> Self {
+        Self {
+            a: flow.end_of(),
+            b: Endpoint {
+                ip: flow.key.dst,
+                qp: Some(flow.key.dest_qp),
+                initial_psn: None,
+            },
+            how: How::Unpaired,
+            path_mtu: flow.mtu,
+            forward: Some(flow.id),
+            backward: None,
+            cm: None,
+        }
+    }
+
+    /// Whether the two ends could talk.
+    #[must_use]
+    pub fn established(&self) -> bool {
+        self.cm
+            .is_none_or(|life| matches!(life.state, CmState::Established | CmState::Disconnected))
+    }
 }

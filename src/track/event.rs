@@ -17,6 +17,9 @@ pub enum Cause {
     },
     /// READ responses came again because the requester asked again.
     ReadAgain,
+    /// A READ was asked for again at once: its requester missed a response,
+    /// which no NAK tells (IBTA vol. 1, 9.7.5.2.8, implied NAK).
+    ImpliedNak,
     /// Answers were not captured, so that what asked for it is not known.
     Unknown,
 }
@@ -143,6 +146,9 @@ pub struct Event<'a> {
 
 /// Somebody who is told what happens. Every method may be left out.
 pub trait Listener {
+    /// Whether messages are wanted; where nobody wants them they are not made.
+    const MESSAGES: bool = true;
+
     /// Something worth telling happened.
     fn event(&mut self, _event: &Event<'_>) {}
 
@@ -150,9 +156,13 @@ pub trait Listener {
     fn message(&mut self, _message: &Message) {}
 }
 
-impl Listener for () {}
+impl Listener for () {
+    const MESSAGES: bool = false;
+}
 
 impl<A: Listener, B: Listener> Listener for (A, B) {
+    const MESSAGES: bool = A::MESSAGES || B::MESSAGES;
+
     fn event(&mut self, event: &Event<'_>) {
         self.0.event(event);
         self.1.event(event);
@@ -164,7 +174,9 @@ impl<A: Listener, B: Listener> Listener for (A, B) {
     }
 }
 
-impl<L: Listener + ?Sized> Listener for &mut L {
+impl<L: Listener> Listener for &mut L {
+    const MESSAGES: bool = L::MESSAGES;
+
     fn event(&mut self, event: &Event<'_>) {
         (**self).event(event);
     }

@@ -1,9 +1,12 @@
 //! What is known about one directed flow.
 
-use super::{FlowId, FlowKey, Latency, connection::ConnectionId, message::Message};
+use super::{
+    EventKind, FlowId, FlowKey, How, IcrcState, Latency, Listener, Record,
+    connection::ConnectionId, sequence, state::FlowState,
+};
 use crate::wire::{
     aeth::NakCode,
-    opcode::{Opcode, Transport},
+    opcode::{Opcode, Transport, Verb},
     types::Psn,
 };
 
@@ -74,6 +77,8 @@ impl OpCounts {
 ///
 /// It carries the requests of the source's queue pair and, where that answers
 /// requests of the other side, its responses; the two have PSNs of their own.
+/// `packets` is the sum of `requests.packets`, `responses.packets`,
+/// `acknowledgements`, `cnps`, `untracked` and `corrupted`.
 #[derive(Debug, Clone)]
 pub struct Flow {
     /// Number of this entry.
@@ -113,9 +118,13 @@ pub struct Flow {
     pub ce: u64,
     /// Packets that could have been marked: ECT(0), ECT(1) or CE.
     pub ecn_capable: u64,
-    /// Packets whose invariant CRC is wrong; counted in nothing but `packets`,
-    /// bytes and `ops`.
+    /// Packets whose invariant CRC is wrong.
     pub icrc_invalid: u64,
+    /// Of these, those from which nothing was concluded: they are counted in
+    /// nothing but `packets`, bytes and `ops`. Where no packet of a flow has a
+    /// right CRC, something rewrote its addresses, and its packets are followed
+    /// all the same.
+    pub corrupted: u64,
     /// Packets whose invariant CRC was checked and is right.
     pub icrc_valid: u64,
     /// First fragments of IP datagrams.
@@ -148,6 +157,8 @@ pub struct Flow {
     pub retransmit_runs: RunCounts,
     /// The flow of the opposite direction, once known.
     pub peer: Option<FlowId>,
+    /// How the two were found to belong together.
+    pub how: How,
     /// The connection, where the communication manager set it up.
     pub connection: Option<ConnectionId>,
     /// DSCP of the first packet.
@@ -166,6 +177,8 @@ pub struct RunCounts {
     pub rnr: u64,
     /// Time.
     pub timeout: u64,
+    /// A missed READ response.
+    pub implied_nak: u64,
     /// Not known: the answers were not captured.
     pub unknown: u64,
 }
@@ -174,7 +187,7 @@ impl RunCounts {
     /// All of them.
     #[must_use]
     pub const fn total(self) -> u64 {
-        self.sequence_nak + self.rnr + self.timeout + self.unknown
+        self.sequence_nak + self.rnr + self.timeout + self.implied_nak + self.unknown
     }
 }
 
@@ -182,6 +195,53 @@ impl RunCounts {
 pub const NAK_SLOTS: usize = 6;
 
 impl Flow {
+    /// An entry for the flow of a packet, which is not counted yet.
+    pub(super) fn new(id: FlowId, record: &Record) -> Self {
+        Self {
+            id,
+            key: record.flow,
+            transport: record.opcode.info().transport,
+            packets: 0,
+            payload_bytes: 0,
+            wire_bytes: 0,
+            goodput_bytes: 0,
+            ops: OpCounts::default(),
+            requests: PsnCounts::default(),
+            responses: PsnCounts::default(),
+            untracked: 0,
+            acknowledgements: 0,
+            acks: 0,
+            naks: [0; NAK_SLOTS],
+            rnr_naks: 0,
+            cnps: 0,
+            ce: 0,
+            ecn_capable: 0,
+            icrc_invalid: 0,
+            corrupted: 0,
+            icrc_valid: 0,
+            fragments: 0,
+            first_psn: record.psn,
+            last_psn: record.psn,
+            first_ts_ns: record.ts_ns,
+            last_ts_ns: record.ts_ns,
+            first_frame: (record.input, record.frame),
+            last_frame: (record.input, record.frame),
+            mtu: None,
+            messages: 0,
+            message_bytes: 0,
+            latency: Latency::default(),
+            acks_own: 0,
+            acks_skipped: 0,
+            retransmit_runs: RunCounts::default(),
+            peer: None,
+            how: How::Unpaired,
+            connection: None,
+            dscp: record.dscp,
+            ended: false,
+            state: FlowState::default(),
+        }
+    }
+
     /// NAKs by code, those that did not occur left out; `None` for codes
     /// that no specification assigns.
     pub fn naks(&self) -> impl Iterator<Item = (Option<NakCode>, u64)> {
@@ -199,8 +259,50 @@ impl Flow {
     }
 }
 
-/// What a flow needs to remember to judge its next packet.
-#[derive(Debug, Clone, Default)]
-pub(super) struct FlowState {
-    pub(super) messages: std::collections::VecDeque<Message>,
+impl Flow {
+    /// Counts a packet of any kind.
+    pub(super) fn count<L: Listener>(&mut self, record: &Record, listener: &mut L) {
+        self.packets += 1;
+        self.payload_bytes += u64::from(record.payload_len);
+        self.wire_bytes += u64::from(record.len);
+        self.ops.add(record.opcode);
+        self.last_ts_ns = self.last_ts_ns.max(record.ts_ns);
+        self.last_frame = (record.input, record.frame);
+        if self.transport == Transport::Cnp {
+            self.transport = record.opcode.info().transport;
+        }
+        if record.ecn != 0 {
+            self.ecn_capable += 1;
+            if record.ecn == 3 {
+                self.ce += 1;
+                self.emit(listener, record, EventKind::CongestionExperienced);
+            }
+        }
+        match record.icrc {
+            IcrcState::Valid => self.icrc_valid += 1,
+            IcrcState::Invalid => {
+                self.icrc_invalid += 1;
+                self.emit(listener, record, EventKind::BadIcrc);
+            }
+            IcrcState::Unverifiable => {}
+        }
+        if record.fragment {
+            self.fragments += 1;
+            self.emit(listener, record, EventKind::Fragment);
+        }
+        if record.malformed {
+            self.emit(listener, record, EventKind::Malformed);
+        }
+        // NICs send CNPs, and some acknowledgements, in a class of their own.
+        if record.dscp != self.dscp && record.opcode.info().verb != Verb::Cnp {
+            let first = self.dscp;
+            self.emit(listener, record, EventKind::OtherDscp { first });
+        }
+    }
+
+    /// PSN after the last READ response.
+    pub(super) fn next_response(&self) -> Option<Psn> {
+        let sequence = &self.state.responses;
+        sequence.started().then(|| sequence::psn(sequence.next()))
+    }
 }

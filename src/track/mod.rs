@@ -4,14 +4,22 @@
 //! flow, the state of its packet sequence numbers, its messages, and the flow
 //! that answers it; a [`Listener`] is told what happens while it happens.
 
+mod answers;
 mod cm;
 mod connection;
+mod datagrams;
 mod event;
 mod flow;
 mod latency;
+mod manager;
 mod message;
+mod open;
+mod pairing;
+mod recent;
 mod record;
+mod requests;
 mod sequence;
+mod state;
 mod summary;
 mod tracker;
 
@@ -24,3 +32,6 @@ pub use message::{Message, Operation};
 pub use record::{Fingerprint, FlowKey, IcrcState, Observed, Record, Remote};
 pub use summary::{FlowCount, MAX_FLOWS, Summary};
 pub use tracker::{Evicted, FlowId, Limits, Tracker};
+
+#[cfg(test)]
+mod tests;

@@ -164,6 +164,40 @@ impl Record {
     }
 }
 
+#[cfg(test)]
+impl Record {
+    /// A packet with nothing special about it, for tests to build on.
+    pub(crate) fn plain(flow: FlowKey, opcode: Opcode, psn: Psn) -> Self {
+        Self {
+            flow,
+            input: 0,
+            frame: 1,
+            ts_ns: 0,
+            opcode,
+            psn,
+            aeth: None,
+            remote: None,
+            src_qp: None,
+            payload_len: 0,
+            len: 0,
+            fingerprint: Fingerprint {
+                icrc: None,
+                ip_id: 0,
+            },
+            ack_req: false,
+            ecn: 0,
+            dscp: 0,
+            ttl: 64,
+            icrc: IcrcState::Valid,
+            v1: false,
+            truncated: false,
+            malformed: false,
+            fragment: false,
+            cm: None,
+        }
+    }
+}
+
 /// What became of one captured frame.
 #[derive(Debug, Clone)]
 pub enum Observed {

@@ -1,6 +1,17 @@
 //! The state of all flows, updated packet by packet.
 
-use super::{Connection, Flow, Listener, Record};
+use std::collections::HashMap;
+
+use super::{
+    ConnectionId, EventKind, Flow, FlowKey, How, IcrcState, Listener, Record,
+    answers::Ended,
+    datagrams::Senders,
+    manager::{Managed, Manager},
+    pairing::{Waiting, vote},
+    recent::Recent,
+    state::Earlier,
+};
+use crate::wire::opcode::{Transport, Verb};
 
 /// Number of a flow's entry in a tracker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,6 +32,14 @@ pub struct Limits {
     pub timeout_floor_ns: i64,
     /// Silence with a request outstanding that is called a stall.
     pub stall_ns: i64,
+    /// PSNs that a connection's next message may lie behind the newest one:
+    /// more than is ever under way.
+    pub behind: i64,
+    /// PSNs that it may lie ahead, when the capture lost what is between.
+    pub ahead: i64,
+    /// Silence after which a message further than `behind` ahead belongs to a
+    /// new connection.
+    pub idle_ns: i64,
 }
 
 impl Default for Limits {
@@ -30,6 +49,9 @@ impl Default for Limits {
             copy_window_ns: 1_000_000,
             timeout_floor_ns: 1_000_000,
             stall_ns: 100_000_000,
+            behind: 1 << 16,
+            ahead: 1 << 20,
+            idle_ns: 1_000_000_000,
         }
     }
 }
@@ -43,47 +65,502 @@ pub struct Evicted {
     pub packets: u64,
 }
 
+/// Messages of a flow kept under way while answers come, when none come, and
+/// when there are too many over all flows.
+const OPEN: [usize; 3] = [1024, 64, 8];
+/// Messages under way over all flows before each flow has to keep fewer.
+const MAX_OPEN: usize = 1 << 20;
+/// Pairs of flows that are known before their packets come.
+const MAX_EXPECTED: usize = 1 << 17;
+/// Answers that do not fit before a pair is taken apart.
+const MAX_MISFITS: u8 = 3;
+
+/// A peer that is known before the flow's packets come.
+#[derive(Debug, Clone, Copy)]
+struct Expected {
+    peer: FlowKey,
+    how: How,
+    connection: Option<ConnectionId>,
+}
+
 /// Follows all flows of a capture.
 #[derive(Debug, Default)]
 pub struct Tracker {
+    limits: Limits,
     flows: Vec<Flow>,
+    /// In the order of appearance; entries whose flow was forgotten have
+    /// another id in their slot.
+    order: Vec<FlowId>,
+    by_key: HashMap<FlowKey, u32, foldhash::fast::RandomState>,
+    expected: HashMap<FlowKey, Expected, foldhash::fast::RandomState>,
+    manager: Manager,
+    waiting: Waiting,
+    recent: Recent,
+    /// Datagrams are numbered by sender, whomever they go to.
+    senders: Senders,
+    /// Messages under way over all flows.
+    open: usize,
+    /// Where the search for a flow to forget goes on.
+    hand: usize,
+    evicted: Evicted,
+    /// Invariant CRCs over all flows: right and wrong ones.
+    icrc: (u64, u64),
+    ended: Ended,
 }
 
 impl Tracker {
     /// A tracker that has seen nothing.
     #[must_use]
-    pub fn new(_limits: Limits) -> Self {
-        Self::default()
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
     }
 
     /// Takes in a packet; packets come in the order of the capture.
-    pub fn add(&mut self, _record: &Record, _listener: &mut impl Listener) {}
+    pub fn add<L: Listener>(&mut self, record: &Record, listener: &mut L) {
+        let damaged = record.icrc == IcrcState::Invalid;
+        match record.icrc {
+            IcrcState::Valid => self.icrc.0 += 1,
+            IcrcState::Invalid => self.icrc.1 += 1,
+            IcrcState::Unverifiable => {}
+        }
+        if let Some(cm) = &record.cm
+            && !damaged
+            && let Some(connection) = self.manager.message(record, cm)
+        {
+            self.connected(connection, listener);
+        }
+        let mut slot = self.entry(record, listener);
+        let tracked = !(damaged && self.is_corruption(slot));
+        let info = record.opcode.info();
+        let connected = matches!(
+            info.transport,
+            Transport::Rc | Transport::Uc | Transport::Xrc
+        );
+        let request = connected && info.verb != Verb::Unknown && !record.opcode.is_response();
+        if tracked && request && self.flows[slot].is_replaced_by(record, &self.limits) {
+            let old = self.flows[slot].id;
+            slot = self.renew(slot, record, listener);
+            self.flows[slot].emit(listener, record, EventKind::Reused { old });
+        }
+        let flow = &mut self.flows[slot];
+        flow.count(record, listener);
+        if !tracked {
+            flow.corrupted += 1;
+            return;
+        }
+        if request {
+            self.request(slot, record, listener);
+        } else if connected && record.opcode.is_response() {
+            self.answer(slot, record, listener);
+        } else if info.verb == Verb::Cnp {
+            flow.cnps += 1;
+            flow.emit(listener, record, EventKind::Cnp);
+        } else if info.transport == Transport::Ud
+            && info.verb == Verb::Send
+            && record.flow.dest_qp.get() > 1
+        {
+            let earlier = self.recent.replace(slot as u32, record);
+            let window_ns = self.limits.copy_window_ns;
+            self.senders
+                .datagram(flow, record, earlier, window_ns, listener);
+        } else {
+            flow.untracked += 1;
+        }
+    }
+
+    /// Whether a wrong invariant CRC means that the packet was damaged, rather
+    /// than that addresses were rewritten in all packets of the flow.
+    fn is_corruption(&self, slot: usize) -> bool {
+        let flow = &self.flows[slot];
+        flow.icrc_valid > 0 || (flow.icrc_invalid == 0 && self.icrc.0 > self.icrc.1)
+    }
+
+    /// The entry of a packet's flow.
+    fn entry<L: Listener>(&mut self, record: &Record, listener: &mut L) -> usize {
+        if let Some(slot) = self.by_key.get(&record.flow) {
+            let slot = *slot as usize;
+            self.flows[slot].state.used = true;
+            return slot;
+        }
+        self.insert(record, listener)
+    }
+
+    fn insert<L: Listener>(&mut self, record: &Record, listener: &mut L) -> usize {
+        let slot = if self.flows.len() < self.limits.flows.max(2) {
+            let id = FlowId {
+                generation: 0,
+                slot: self.flows.len() as u32,
+            };
+            self.flows.push(Flow::new(id, record));
+            id.slot as usize
+        } else {
+            let slot = self.make_room(listener);
+            let id = FlowId {
+                generation: self.flows[slot].id.generation + 1,
+                slot: slot as u32,
+            };
+            self.flows[slot] = Flow::new(id, record);
+            slot
+        };
+        self.flows[slot].state.used = true;
+        if self.order.len() >= self.flows.len() * 2 + 64 {
+            let flows = &self.flows;
+            self.order.retain(|id| flows[id.slot as usize].id == *id);
+        }
+        self.order.push(self.flows[slot].id);
+        self.by_key.insert(record.flow, slot as u32);
+        if let Some(expected) = self.expected.get(&record.flow).copied() {
+            self.flows[slot].connection = expected.connection;
+            let managed = expected.connection.and_then(|id| self.manager.get(id));
+            self.flows[slot].mtu = managed.and_then(|managed| managed.path_mtu);
+            if let Some(peer) = self.by_key.get(&expected.peer) {
+                self.pair(slot, *peer as usize, expected.how);
+            }
+        }
+        slot
+    }
+
+    /// Forgets a flow that was quiet for long; returns its place.
+    fn make_room<L: Listener>(&mut self, listener: &mut L) -> usize {
+        loop {
+            self.hand = (self.hand + 1) % self.flows.len();
+            let state = &mut self.flows[self.hand].state;
+            if !std::mem::take(&mut state.used) {
+                break;
+            }
+        }
+        let slot = self.hand;
+        self.end(slot, 0, listener);
+        let flow = &self.flows[slot];
+        self.evicted.flows += 1;
+        self.evicted.packets += flow.packets;
+        if !flow.ended {
+            self.by_key.remove(&flow.key);
+        }
+        if let Some(peer) = flow.peer {
+            let peer = &mut self.flows[peer.slot as usize];
+            peer.peer = None;
+            peer.how = How::Unpaired;
+        }
+        slot
+    }
+
+    /// Begins a new entry for a flow whose queue pair number is used again.
+    fn renew<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) -> usize {
+        self.retire(slot, listener);
+        if let Some(peer) = self.flows[slot].peer {
+            // The other direction begins anew as well.
+            let peer = peer.slot as usize;
+            if peer != slot {
+                self.retire(peer, listener);
+            }
+        }
+        let key = self.flows[slot].key;
+        if let Some(expected) = self.expected.remove(&key) {
+            self.expected.remove(&expected.peer);
+        }
+        self.insert(record, listener)
+    }
+
+    fn retire<L: Listener>(&mut self, slot: usize, listener: &mut L) {
+        self.end(slot, 0, listener);
+        let flow = &mut self.flows[slot];
+        flow.ended = true;
+        if self.by_key.get(&flow.key) == Some(&(slot as u32)) {
+            self.by_key.remove(&flow.key);
+        }
+    }
+
+    /// Ends messages of a flow until at most `keep` are under way.
+    fn end<L: Listener>(&mut self, slot: usize, keep: usize, listener: &mut L) {
+        let flow = &mut self.flows[slot];
+        let before = flow.state.messages.len();
+        let ended = &mut self.ended;
+        flow.state
+            .messages
+            .settle(keep, |open, acked| ended.push((open, acked)));
+        self.open -= before - flow.state.messages.len();
+        for (open, acked) in ended.drain(..) {
+            flow.ended(&open, acked, listener);
+        }
+    }
+
+    /// Two flows are known to belong together before their packets come.
+    pub fn expect(&mut self, one: FlowKey, other: FlowKey, how: How) {
+        self.expect_for(one, other, how, None);
+    }
+
+    fn expect_for(
+        &mut self,
+        one: FlowKey,
+        other: FlowKey,
+        how: How,
+        connection: Option<ConnectionId>,
+    ) {
+        if self.expected.len() >= MAX_EXPECTED {
+            self.expected.clear();
+        }
+        for (key, peer) in [(one, other), (other, one)] {
+            let expected = Expected {
+                peer,
+                how,
+                connection,
+            };
+            self.expected.insert(key, expected);
+        }
+    }
+
+    /// A connection's second queue pair came to light: flows with these keys
+    /// belong to it from here on.
+    fn connected<L: Listener>(&mut self, id: ConnectionId, listener: &mut L) {
+        let Some((forward, backward)) = self
+            .manager
+            .get(id)
+            .and_then(super::manager::Managed::flows)
+        else {
+            return;
+        };
+        for key in [forward, backward] {
+            if let Some(slot) = self.by_key.get(&key).copied() {
+                self.retire(slot as usize, listener);
+            }
+        }
+        self.expect_for(forward, backward, How::Cm, Some(id));
+    }
+
+    fn pair(&mut self, one: usize, other: usize, how: How) {
+        let (one_id, other_id) = (self.flows[one].id, self.flows[other].id);
+        let mtu = self.flows[one].mtu.or(self.flows[other].mtu);
+        for (slot, peer) in [(one, other_id), (other, one_id)] {
+            let flow = &mut self.flows[slot];
+            flow.peer = Some(peer);
+            flow.how = how;
+            flow.mtu = mtu;
+            flow.state.votes = Vec::new();
+            flow.state.misfits = 0;
+            flow.size_read();
+        }
+    }
+
+    fn peer(&self, slot: usize) -> Option<usize> {
+        self.flows[slot].peer.map(|peer| peer.slot as usize)
+    }
+
+    /// Notes silence while the flow's requests wait.
+    fn watch<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
+        let flow = &mut self.flows[slot];
+        let silence_ns = flow.state.active(record);
+        let outstanding = flow.state.messages.len() as u32;
+        if outstanding > 0 && silence_ns >= self.limits.stall_ns {
+            let kind = EventKind::Stall {
+                silence_ns,
+                outstanding,
+            };
+            flow.emit(listener, record, kind);
+        }
+    }
+
+    fn request<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
+        let earlier = self.recent.replace(slot as u32, record);
+        self.watch(slot, record, listener);
+        let peer = self.peer(slot);
+        let answers = peer.is_some_and(|peer| {
+            let peer = &self.flows[peer];
+            peer.acknowledgements + peer.responses.packets > 0
+        });
+        let flow = &mut self.flows[slot];
+        let before = flow.state.messages.len();
+        flow.request(record, earlier, answers, &self.limits, listener);
+        let after = flow.state.messages.len();
+        self.open = self.open + after - before;
+        if let Some(id) = flow.connection {
+            self.manager.carries_data(id);
+        }
+        let info = record.opcode.info();
+        let reliable = info.transport != Transport::Uc;
+        if let Some(peer) = peer {
+            if self.flows[peer].mtu.is_none() {
+                self.flows[peer].mtu = self.flows[slot].mtu;
+            }
+        } else if reliable && (record.ack_req || info.verb == Verb::Read || after > before) {
+            let advertised = &mut self.flows[slot].state.advertised;
+            let FlowKey { src, dst, .. } = record.flow;
+            if record.ack_req || !matches!(info.verb, Verb::Send | Verb::Write) {
+                self.waiting
+                    .advertise(src, dst, record.psn, slot as u32, advertised);
+            }
+        }
+        let keep = if self.open > MAX_OPEN {
+            OPEN[2]
+        } else if self.flows[slot].state.messages.unanswered as usize >= OPEN[0] {
+            OPEN[1]
+        } else {
+            OPEN[0]
+        };
+        if after > keep || !reliable {
+            self.end(slot, keep, listener);
+        }
+    }
+
+    fn answer<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
+        let earlier = self.recent.replace(slot as u32, record);
+        let requester = self.requester(slot, record);
+        if let Some(requester) = requester {
+            self.watch(requester, record, listener);
+        }
+        if record.opcode.info().verb == Verb::ReadResponse {
+            self.read_response(slot, requester, record, earlier, listener);
+        } else {
+            let flow = &mut self.flows[slot];
+            flow.count_answer(record);
+            if flow.requests.packets + flow.responses.packets == 0 {
+                flow.last_psn = record.psn;
+            }
+            if let Some(requester) = requester {
+                let flow = &mut self.flows[requester];
+                let before = flow.state.messages.len();
+                flow.answered(record, earlier, &self.limits, &mut self.ended, listener);
+                self.settle(requester, before, listener);
+            }
+            if let Some(aeth) = record.aeth {
+                use crate::wire::aeth::AethKind;
+                let request_flow = requester.map(|slot| self.flows[slot].id);
+                let kind = match aeth.kind() {
+                    AethKind::Nak(code) => EventKind::Nak { code, request_flow },
+                    AethKind::Rnr(timer) => EventKind::Rnr {
+                        timer,
+                        request_flow,
+                    },
+                    AethKind::Ack(_) | AethKind::Reserved(_) => return,
+                };
+                self.flows[slot].emit(listener, record, kind);
+            }
+        }
+    }
+
+    /// Counts the messages that an answer ended; `before` were under way
+    /// before it.
+    fn settle<L: Listener>(&mut self, slot: usize, before: usize, listener: &mut L) {
+        let flow = &mut self.flows[slot];
+        self.open = self.open + flow.state.messages.len() - before;
+        for (open, acked) in self.ended.drain(..) {
+            flow.ended(&open, acked, listener);
+        }
+    }
+
+    fn read_response<L: Listener>(
+        &mut self,
+        slot: usize,
+        requester: Option<usize>,
+        record: &Record,
+        earlier: Option<Earlier>,
+        listener: &mut L,
+    ) {
+        self.flows[slot].learn_mtu(record, listener);
+        if let Some(requester) = requester
+            && self.flows[requester].mtu.is_none()
+        {
+            self.flows[requester].mtu = self.flows[slot].mtu;
+            self.flows[requester].size_read();
+        }
+        let asked = requester.map(|requester| self.flows[requester].asks(record));
+        let last = self.flows[slot].next_response();
+        let due = match (requester, asked) {
+            (Some(requester), Some(asked)) => self.flows[requester].due(last, asked),
+            _ => Vec::new(),
+        };
+        let new =
+            self.flows[slot].read_response(record, asked, due, earlier, &self.limits, listener);
+        if let (Some(requester), Some(asked)) = (requester, asked) {
+            let flow = &mut self.flows[requester];
+            let before = flow.state.messages.len();
+            flow.read_answered(record, asked, new, &mut self.ended, listener);
+            self.settle(requester, before, listener);
+        }
+    }
+
+    /// The flow whose requests an answer is for, as far as known.
+    fn requester(&mut self, slot: usize, record: &Record) -> Option<usize> {
+        if let Some(peer) = self.peer(slot) {
+            let sequence = &self.flows[peer].state.requests;
+            if !sequence.started() {
+                // Requests went before the capture began, or are not in it.
+                return Some(peer);
+            }
+            let ahead = sequence.position(record.psn) - sequence.next();
+            let fits = (-self.limits.behind..=self.limits.behind).contains(&ahead);
+            let state = &mut self.flows[slot].state;
+            if fits {
+                state.misfits = 0;
+                return Some(peer);
+            }
+            state.misfits += 1;
+            if state.misfits < MAX_MISFITS || self.flows[slot].how != How::Inferred {
+                return None;
+            }
+            for slot in [slot, peer] {
+                let flow = &mut self.flows[slot];
+                flow.peer = None;
+                flow.how = How::Unpaired;
+                flow.state.misfits = 0;
+                flow.state.advertised = 0;
+            }
+        }
+        let FlowKey { src, dst, .. } = record.flow;
+        let flows = &self.flows;
+        let candidates = self.waiting.candidates(src, dst, record.psn, |slot| {
+            let flow = &flows[*slot as usize];
+            flow.peer.is_none() && !flow.ended && (flow.key.src, flow.key.dst) == (dst, src)
+        });
+        if candidates.is_empty() {
+            return None;
+        }
+        let found = vote(&mut self.flows[slot].state.votes, &candidates)? as usize;
+        let free = self.flows[found].peer.is_none() && !self.flows[found].ended;
+        if !free {
+            self.flows[slot].state.votes.clear();
+            return None;
+        }
+        self.pair(slot, found, How::Inferred);
+        Some(found)
+    }
 
     /// Ends the messages that still wait; packets may follow all the same.
-    pub fn finish(&mut self, _listener: &mut impl Listener) {}
+    pub fn finish<L: Listener>(&mut self, listener: &mut L) {
+        for slot in 0..self.flows.len() {
+            self.end(slot, 0, listener);
+        }
+    }
 
     /// The flows that are kept, in the order in which they appeared.
     pub fn flows(&self) -> impl Iterator<Item = &Flow> {
-        self.flows.iter()
+        self.order.iter().filter_map(|id| self.flow(*id))
     }
 
     /// One flow, unless it was forgotten.
     #[must_use]
-    pub fn flow(&self, _id: FlowId) -> Option<&Flow> {
-        None
+    pub fn flow(&self, id: FlowId) -> Option<&Flow> {
+        let flow = self.flows.get(id.slot as usize)?;
+        (flow.id == id).then_some(flow)
     }
 
-    /// Which ends talk to which: first the connections that the communication
-    /// manager set up or refused, then pairs that were inferred, then flows
-    /// that nothing answers.
-    #[must_use]
-    pub fn connections(&self) -> Vec<Connection> {
-        Vec::new()
+    /// Connections by the messages of the communication manager.
+    pub(super) fn managed(&self) -> &[Managed] {
+        self.manager.list()
     }
 
     /// What was forgotten to make room for other flows.
     #[must_use]
-    pub fn evicted(&self) -> Evicted {
-        Evicted::default()
+    pub const fn evicted(&self) -> Evicted {
+        self.evicted
+    }
+
+    /// Connections whose messages were seen, beyond the number that is kept.
+    #[must_use]
+    pub const fn connections_beyond(&self) -> u64 {
+        self.manager.beyond
     }
 }

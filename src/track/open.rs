@@ -1,0 +1,502 @@
+//! Messages of one flow that have not ended yet.
+
+use std::collections::VecDeque;
+
+use super::{
+    FlowId, FlowKey, Message, Operation, Record, Remote,
+    sequence::{Pos, psn},
+};
+use crate::wire::{
+    aeth::AethKind,
+    opcode::{Opcode, Transport, Verb},
+};
+
+/// What a request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// An acknowledgement of its last packet, or of a later one.
+    Ack,
+    /// READ responses: so many have come.
+    Responses(u32),
+    /// The answer of an atomic.
+    Atomic,
+    /// Nothing: unreliable transports.
+    None,
+}
+
+/// A message under way.
+#[derive(Debug, Clone)]
+pub(super) struct Open {
+    /// Opcode of the packet that shows most of the operation.
+    opcode: Opcode,
+    pub first: Pos,
+    pub last: Pos,
+    /// Positions seen, of those from `first` to `last`.
+    seen: u32,
+    payload: u64,
+    remote: Option<Remote>,
+    start_ns: i64,
+    end_ns: i64,
+    retransmits: u32,
+    input: u16,
+    first_frame: u64,
+    last_frame: u64,
+    /// Its first packet was seen.
+    head: bool,
+    /// Its last packet was seen.
+    tail: bool,
+    /// Another message began where this one should have gone on.
+    cut: bool,
+    /// Its last packet asks for an acknowledgement.
+    ack_req: bool,
+    answer: Answer,
+    refused: Option<AethKind>,
+}
+
+impl Open {
+    /// A message that begins, as far as seen, with this packet.
+    pub fn new(record: &Record, pos: Pos, span: u32) -> Self {
+        let info = record.opcode.info();
+        let answer = match (info.transport, info.verb) {
+            (Transport::Uc | Transport::Ud, _) => Answer::None,
+            (_, Verb::Read) => Answer::Responses(0),
+            (_, Verb::CompareSwap | Verb::FetchAdd | Verb::Flush | Verb::AtomicWrite) => {
+                Answer::Atomic
+            }
+            _ => Answer::Ack,
+        };
+        Self {
+            opcode: record.opcode,
+            first: pos,
+            last: pos + Pos::from(span) - 1,
+            // A READ request is one packet, whatever it takes of PSNs.
+            seen: span,
+            payload: record.payload_len.into(),
+            remote: record.remote,
+            start_ns: record.ts_ns,
+            end_ns: record.ts_ns,
+            retransmits: 0,
+            input: record.input,
+            first_frame: record.frame,
+            last_frame: record.frame,
+            head: info.position.begins(),
+            tail: info.position.ends(),
+            cut: false,
+            ack_req: record.ack_req,
+            answer,
+            refused: None,
+        }
+    }
+
+    fn verb(&self) -> Verb {
+        self.opcode.info().verb
+    }
+
+    fn holds(&self, pos: Pos) -> bool {
+        self.first <= pos && pos <= self.last
+    }
+
+    /// Whether more packets of it may come.
+    const fn grows(&self) -> bool {
+        !self.tail && !self.cut
+    }
+
+    /// Takes in a packet of it that was not seen before.
+    fn take(&mut self, record: &Record, pos: Pos) {
+        let position = record.opcode.info().position;
+        self.seen += 1;
+        self.payload += u64::from(record.payload_len);
+        self.end_ns = record.ts_ns;
+        self.last_frame = self.last_frame.max(record.frame);
+        if pos < self.first {
+            self.first = pos;
+            self.start_ns = self.start_ns.min(record.ts_ns);
+        }
+        if position.begins() {
+            self.head = true;
+            self.remote = self.remote.or(record.remote);
+        }
+        if pos >= self.last {
+            self.last = pos;
+            if position.ends() {
+                self.tail = true;
+                self.opcode = record.opcode;
+                self.ack_req = record.ack_req;
+            }
+        }
+    }
+
+    /// Joins the rest of the same message, which begins where this one stops.
+    fn join(&mut self, rest: &Self) {
+        self.last = rest.last;
+        self.seen += rest.seen;
+        self.payload += rest.payload;
+        self.end_ns = self.end_ns.max(rest.end_ns);
+        self.start_ns = self.start_ns.min(rest.start_ns);
+        self.retransmits += rest.retransmits;
+        self.last_frame = self.last_frame.max(rest.last_frame);
+        self.tail = rest.tail;
+        self.cut = rest.cut;
+        if rest.tail {
+            self.opcode = rest.opcode;
+            self.ack_req = rest.ack_req;
+        }
+    }
+
+    /// Whether every packet of it was seen, answers included.
+    fn complete(&self, answered: bool) -> bool {
+        let span = (self.last - self.first + 1) as u32;
+        let answer = match self.answer {
+            Answer::Responses(seen) => seen >= span,
+            Answer::Atomic => answered,
+            Answer::Ack | Answer::None => true,
+        };
+        self.head && self.tail && self.seen >= span && answer
+    }
+
+    /// The message as it stands at its end.
+    pub fn message(&self, flow: FlowId, key: FlowKey, acked_ns: Option<i64>) -> Message {
+        Message {
+            flow,
+            key,
+            operation: Operation::of(self.opcode),
+            first_psn: psn(self.first),
+            last_psn: psn(self.last),
+            bytes: self.remote.map_or(self.payload, |remote| remote.len.into()),
+            remote: self.remote,
+            start_ns: self.start_ns,
+            end_ns: self.end_ns,
+            acked_ns,
+            retransmits: self.retransmits,
+            complete: self.complete(acked_ns.is_some()),
+            refused: self.refused.filter(|_| acked_ns.is_none()),
+            input: self.input,
+            first_frame: self.first_frame,
+            last_frame: self.last_frame,
+        }
+    }
+}
+
+/// How messages under way stand to an acknowledgement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Acked {
+    /// Messages whose own acknowledgement this is.
+    pub own: u32,
+    /// Messages that asked for one of their own and are covered by this one.
+    pub covered: u32,
+}
+
+/// What acknowledges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// An ACK.
+    Ack,
+    /// A NAK or RNR NAK, of what is before it.
+    Nak,
+    /// A response to a later request.
+    Response,
+}
+
+/// A READ response's place in its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Read {
+    /// First position of the READ.
+    pub first: Pos,
+    /// Last position of the READ.
+    pub last: Pos,
+}
+
+/// The messages of a flow that are under way, in the order of their PSNs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OpenMessages {
+    list: VecDeque<Open>,
+    /// Messages given up for want of an answer since the last answer.
+    pub unanswered: u32,
+}
+
+/// Whether a packet stood where the order of opcodes allows it.
+pub(super) type InPlace = bool;
+
+impl OpenMessages {
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Takes in a packet at or ahead of the expected PSN. `gap` is the number
+    /// of positions skipped before it; `mtu` the path MTU, where known.
+    pub fn append(
+        &mut self,
+        record: &Record,
+        pos: Pos,
+        span: u32,
+        gap: u32,
+        mtu: Option<u16>,
+    ) -> InPlace {
+        let info = record.opcode.info();
+        let back = self.list.back_mut().filter(|back| back.grows());
+        if !info.position.begins() {
+            if let Some(back) = back {
+                let same = back.verb() == info.verb && (gap <= 1 || Self::reaches(back, pos, mtu));
+                if same {
+                    back.take(record, pos);
+                    return true;
+                }
+                back.cut = true;
+                self.list.push_back(Open::new(record, pos, span));
+                return gap > 0;
+            }
+            let begins = self.list.is_empty();
+            self.list.push_back(Open::new(record, pos, span));
+            return gap > 0 || begins;
+        }
+        if let Some(back) = back {
+            // A requester that goes back into the middle of a WRITE may begin
+            // it anew from there.
+            if Self::resumes(back, record, pos) {
+                back.take(record, pos);
+                return true;
+            }
+            back.cut = true;
+            self.list.push_back(Open::new(record, pos, span));
+            return gap > 0;
+        }
+        self.list.push_back(Open::new(record, pos, span));
+        true
+    }
+
+    /// Whether a WRITE whose length is known goes as far as `pos`.
+    fn reaches(open: &Open, pos: Pos, mtu: Option<u16>) -> bool {
+        match (open.remote, mtu) {
+            (Some(remote), Some(mtu)) if open.head => {
+                pos < open.first + Pos::from(remote.len.div_ceil(mtu.into()))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a First or Only goes on where a WRITE was left.
+    fn resumes(open: &Open, record: &Record, pos: Pos) -> bool {
+        match (open.remote, record.remote) {
+            (Some(whole), Some(rest)) => {
+                open.verb() == Verb::Write
+                    && record.opcode.info().verb == Verb::Write
+                    && open.last + 1 == pos
+                    && whole.rkey == rest.rkey
+                    && whole.va.get().wrapping_add(open.payload) == rest.va.get()
+                    && u64::from(whole.len) == open.payload + u64::from(rest.len)
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes in a packet behind the expected PSN that was not seen before.
+    #[allow(clippy::single_match_else, reason = "two ways of equal weight")]
+    pub fn insert(&mut self, record: &Record, pos: Pos, span: u32) {
+        let at = self.list.partition_point(|open| open.last < pos);
+        if let Some(open) = self.list.get_mut(at).filter(|open| open.holds(pos)) {
+            open.take(record, pos);
+            return;
+        }
+        let info = record.opcode.info();
+        let before = at.checked_sub(1);
+        let joins = !info.position.begins()
+            && before.is_some_and(|before| {
+                let open = &self.list[before];
+                !open.tail && open.last + 1 == pos && open.verb() == info.verb
+            });
+        let current = match before.filter(|_| joins) {
+            Some(before) => {
+                let open = &mut self.list[before];
+                open.cut = false;
+                open.take(record, pos);
+                before
+            }
+            None => {
+                let mut open = Open::new(record, pos, span);
+                // Others that were captured before come after it.
+                open.cut = self.list.len() > at && !open.tail;
+                self.list.insert(at, open);
+                at
+            }
+        };
+        self.join_next(current);
+    }
+
+    /// Joins a message with its rest, where that follows at once.
+    fn join_next(&mut self, at: usize) {
+        let Some(rest) = self.list.get(at + 1) else {
+            self.list[at].cut = false;
+            return;
+        };
+        let open = &self.list[at];
+        let fits =
+            !open.tail && !rest.head && open.last + 1 == rest.first && open.verb() == rest.verb();
+        if fits && let Some(rest) = self.list.remove(at + 1) {
+            self.list[at].join(&rest);
+        } else if !self.list[at].tail {
+            self.list[at].cut = true;
+        }
+    }
+
+    /// Notes that a packet was sent again.
+    pub fn again(&mut self, record: &Record, pos: Pos) {
+        if let Some(open) = self.find(pos) {
+            open.retransmits += 1;
+            open.last_frame = record.frame;
+            if pos == open.last || open.verb() == Verb::Read {
+                open.end_ns = record.ts_ns;
+            }
+        }
+    }
+
+    fn find(&mut self, pos: Pos) -> Option<&mut Open> {
+        let at = self.list.partition_point(|open| open.last < pos);
+        self.list.get_mut(at).filter(|open| open.holds(pos))
+    }
+
+    /// What a NAK says about the message at `pos`.
+    pub fn refuse(&mut self, pos: Pos, kind: AethKind) {
+        if let Some(open) = self.find(pos) {
+            open.refused = Some(kind);
+        }
+    }
+
+    /// Says how many positions the READ at `first` takes.
+    pub fn stretch(&mut self, first: Pos, span: u32) {
+        if let Some(open) = self.find(first).filter(|open| open.verb() == Verb::Read) {
+            open.last = open.first + Pos::from(span) - 1;
+            open.seen = span;
+        }
+    }
+
+    /// Ends all messages that an acknowledgement of `pos` covers.
+    pub fn acknowledge(
+        &mut self,
+        pos: Pos,
+        record: &Record,
+        by: By,
+        mut ended: impl FnMut(Open, Option<i64>),
+    ) -> Acked {
+        let mut acked = Acked::default();
+        let mut at = 0;
+        loop {
+            let over = self.list.get(at + 1).is_some_and(|next| next.first <= pos);
+            let Some(open) = self.list.get_mut(at).filter(|open| open.first <= pos) else {
+                break;
+            };
+            let waits = match open.answer {
+                // The end of one that was cut may still come, until what
+                // follows it is acknowledged.
+                Answer::Ack => open.last > pos || (!open.tail && !over),
+                // Answers of their own are to come, again if need be.
+                Answer::Responses(_) | Answer::Atomic => true,
+                Answer::None => false,
+            };
+            if waits {
+                at += 1;
+                continue;
+            }
+            match by {
+                By::Ack if open.ack_req && open.last == pos => acked.own += 1,
+                By::Ack | By::Nak if open.ack_req => acked.covered += 1,
+                _ => {}
+            }
+            open.last_frame = record.frame;
+            if let Some(open) = self.list.remove(at) {
+                ended(open, Some(record.ts_ns));
+            }
+        }
+        self.unanswered = 0;
+        acked
+    }
+
+    /// Whether `pos` is the last packet of a message that asks for an
+    /// acknowledgement.
+    pub fn awaits(&self, pos: Pos) -> bool {
+        let at = self.list.partition_point(|open| open.last < pos);
+        let open = self.list.get(at);
+        open.is_some_and(|open| open.last == pos && open.ack_req && open.answer == Answer::Ack)
+    }
+
+    /// The READ or atomic that a response at `pos` belongs to.
+    pub fn read_at(&self, pos: Pos) -> Option<Read> {
+        let at = self.list.partition_point(|open| open.last < pos);
+        let open = self.list.get(at)?;
+        let reads = matches!(open.answer, Answer::Responses(_) | Answer::Atomic);
+        (reads && open.holds(pos)).then_some(Read {
+            first: open.first,
+            last: open.last,
+        })
+    }
+
+    /// Positions between `from` and `to` that READ responses are due at.
+    pub fn reads_between(&self, from: Pos, to: Pos) -> impl Iterator<Item = (Pos, Pos)> {
+        let start = self.list.partition_point(|open| open.last < from);
+        self.list
+            .iter()
+            .skip(start)
+            .take_while(move |open| open.first < to)
+            .filter(|open| matches!(open.answer, Answer::Responses(_)))
+            .map(move |open| (open.first.max(from), (open.last + 1).min(to)))
+    }
+
+    /// Takes in an answer that was not seen before: a READ response or the
+    /// answer of an atomic. Ends the message with its last one.
+    pub fn answer(
+        &mut self,
+        pos: Pos,
+        record: &Record,
+        again: bool,
+        mut ended: impl FnMut(Open, Option<i64>),
+    ) {
+        self.unanswered = 0;
+        let at = self.list.partition_point(|open| open.last < pos);
+        let Some(open) = self.list.get_mut(at).filter(|open| open.holds(pos)) else {
+            return;
+        };
+        open.last_frame = record.frame;
+        open.retransmits += u32::from(again);
+        let done = match &mut open.answer {
+            Answer::Responses(seen) => {
+                *seen += 1;
+                open.end_ns = record.ts_ns;
+                i64::from(*seen) > open.last - open.first
+            }
+            Answer::Atomic => true,
+            Answer::Ack | Answer::None => false,
+        };
+        if done && let Some(open) = self.list.remove(at) {
+            ended(open, Some(record.ts_ns));
+        }
+    }
+
+    /// Ends what no answer will come for: messages of unreliable transports
+    /// that are over, and the oldest ones beyond `limit`.
+    pub fn settle(&mut self, limit: usize, mut ended: impl FnMut(Open, Option<i64>)) {
+        while self
+            .list
+            .front()
+            .is_some_and(|open| open.answer == Answer::None && !open.grows())
+            || self.list.len() > limit
+        {
+            let Some(open) = self.list.pop_front() else {
+                return;
+            };
+            if open.answer != Answer::None {
+                self.unanswered += 1;
+            }
+            ended(open, None);
+        }
+    }
+
+    /// Ends the message at `pos`, which was refused.
+    pub fn end_refused(&mut self, pos: Pos, frame: u64, ended: impl FnOnce(Open, Option<i64>)) {
+        let at = self.list.partition_point(|open| open.last < pos);
+        if self.list.get(at).is_some_and(|open| open.holds(pos))
+            && let Some(mut open) = self.list.remove(at)
+        {
+            open.last_frame = frame;
+            ended(open, None);
+        }
+    }
+}
