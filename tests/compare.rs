@@ -466,66 +466,6 @@ fn a_packet_is_followed_over_three_points() {
     assert!(ok.stdout.contains(words), "{}", ok.stdout);
 }
 
-/// Frames of a sender that gives all its packets one IPv4 identification, so
-/// that those sent again are the same to the last bit.
-fn alike(packets: &[(u64, u8, u32)], delay: u64, offset: i64) -> Vec<Pkt> {
-    let start = 1_700_000_000_000_000_000u64;
-    let pkt = |&(ts_ns, opcode, psn): &(u64, u8, u32)| {
-        let ip = craft::roce_v4(&craft::bth(opcode, 0x40, 0x12, true, psn));
-        let frame = craft::ethernet(craft::ethertype(&ip), &ip);
-        Pkt::whole((start + ts_ns + delay).wrapping_add_signed(offset), frame)
-    };
-    packets.iter().map(pkt).collect()
-}
-
-fn alike_lost(sent: &[(u64, u8, u32)], arrived: &[(u64, u8, u32)]) -> Vec<u64> {
-    let dir = tempfile::tempdir().unwrap();
-    let file = |name: &str, packets: Vec<Pkt>| {
-        let capture = Capture {
-            packets,
-            link: ETHERNET,
-        };
-        write(dir.path(), name, &capture.pcap_as(false, true))
-    };
-    let a = file("a.pcap", alike(sent, 0, 0));
-    let b = file("b.pcap", alike(arrived, 12_000, 5_000_000_000));
-    let found = document(&compare(&["--format", "json"], &[&a, &b]).ok("alike"));
-    let lost = list(&found, "lost").iter();
-    assert!(list(&found, "only_in").is_empty(), "{found}");
-    lost.map(|row| number(row, "frame").unwrap()).collect()
-}
-
-#[test]
-fn the_copy_that_was_lost_is_the_one_that_is_named() {
-    const SEND_ONLY: u8 = 0x04;
-    let mut sent: Vec<(u64, u8, u32)> = (0..40)
-        .map(|n| (u64::from(n) * 100_000, SEND_ONLY, n))
-        .collect();
-    // Packet 20 is sent three times, and only the second one arrives.
-    sent.extend([(70_000_000, SEND_ONLY, 20), (140_000_000, SEND_ONLY, 20)]);
-    sent.push((200_000_000, SEND_ONLY, 40));
-    let mut arrived = sent.clone();
-    arrived.remove(41);
-    arrived.remove(20);
-    assert_eq!(alike_lost(&sent, &arrived), [21, 42]);
-}
-
-#[test]
-fn notifications_are_all_alike_and_still_told_apart() {
-    const CNP: u8 = 0x81;
-    let sent: Vec<(u64, u8, u32)> = (0..1_500)
-        .map(|n| (n * 50_000 + n * n % 9_000, CNP, 0))
-        .collect();
-    let lost = [3u64, 200, 201, 777, 1_400];
-    let arrived: Vec<_> = (0u64..)
-        .zip(&sent)
-        .filter(|(n, _)| !lost.contains(n))
-        .map(|(_, packet)| *packet)
-        .collect();
-    let frames: Vec<u64> = lost.iter().map(|n| n + 1).collect();
-    assert_eq!(alike_lost(&sent, &arrived), frames);
-}
-
 #[test]
 fn a_damaged_capture_is_compared_as_far_as_it_goes() {
     let (_, pair) = unharmed("send_3k");

@@ -159,10 +159,10 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn fill(&mut self, batch: &Batch, options: &Options, filter: &Filter) {
+    fn fill(&mut self, batch: &Batch, options: Options, filter: &Filter) {
         self.frames.clear();
         self.frames.extend(batch.packets().map(|raw| {
-            let packet = decode(&raw, options).ok();
+            let packet = decode(&raw, &options).ok();
             // A write run's control frames are nobody's traffic.
             let packet = packet.filter(|packet| {
                 !(packet.bth.opcode.0 == 0xff && packet.payload.starts_with(CONTROL_MARK))
@@ -185,7 +185,7 @@ fn read(
     pipeline::run(
         source,
         input.threads(),
-        |batch, chunk: &mut Chunk| chunk.fill(batch, &options, filter),
+        |batch, chunk: &mut Chunk| chunk.fill(batch, options, filter),
         |chunk| {
             match chunk {
                 Ok(chunk) => {

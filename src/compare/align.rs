@@ -3,8 +3,10 @@
 /// No packet is under way so much longer than others are.
 pub(super) const REACH_NS: u64 = 1_000_000_000;
 
-/// Where more pairs than this are possible, packets are taken as they come.
-const MAX_PAIRS: usize = 1 << 20;
+/// Where more pairs than this are possible, time is cut into stretches.
+const MAX_PAIRS: usize = 1 << 17;
+/// Packets of a stretch.
+const STRETCH: usize = 256;
 
 /// Pairs up times: `expected` at the far point with `arrived` there, both in
 /// order. Leaving a time alone costs `gap`, so that two are rather left alone
@@ -18,7 +20,7 @@ pub(super) fn align(
 ) -> Vec<(usize, usize)> {
     let gap = gap.min(REACH_NS / 2);
     if expected.len().saturating_mul(arrived.len()) > MAX_PAIRS {
-        return in_turn(expected, arrived, gap, may);
+        return by_stretches(expected, arrived, gap, may);
     }
     cheapest(expected, arrived, gap, may)
 }
@@ -74,27 +76,39 @@ fn cheapest(
     pairs
 }
 
-/// The first that fits, in one pass.
-fn in_turn(
+/// The same, a stretch at a time: what is more than two gaps away is never the
+/// other half of a pair, so that only what is near the end of a stretch can
+/// depend on what comes next, and that is done again with the next stretch.
+fn by_stretches(
     expected: &[i64],
     arrived: &[i64],
     gap: u64,
     may: impl Fn(usize, usize) -> bool,
 ) -> Vec<(usize, usize)> {
+    let reach = (gap * 2) as i64;
     let (mut i, mut j) = (0, 0);
-    let mut pairs = Vec::new();
-    while let (Some(&at), Some(&seen)) = (expected.get(i), arrived.get(j)) {
-        if at.abs_diff(seen) <= gap * 2 && may(i, j) {
-            pairs.push((i, j));
-            i += 1;
-            j += 1;
-        } else if at <= seen {
-            i += 1;
+    let mut all = Vec::new();
+    while i < expected.len() && j < arrived.len() {
+        let sent = &expected[i..(i + STRETCH).min(expected.len())];
+        let begin = sent[0].saturating_sub(reach);
+        j += arrived[j..].iter().take_while(|ts| **ts < begin).count();
+        let end = sent[sent.len() - 1].saturating_add(reach);
+        let come = arrived[j..].iter().take(STRETCH * 2);
+        let come = come.take_while(|ts| **ts <= end).count();
+        let pairs = cheapest(sent, &arrived[j..j + come], gap, |a, b| may(i + a, j + b));
+        let settled = if i + sent.len() < expected.len() {
+            sent.len() * 3 / 4
         } else {
-            j += 1;
+            sent.len()
+        };
+        let (from, at) = (i, j);
+        for (a, b) in pairs.into_iter().filter(|(a, _)| *a < settled) {
+            all.push((from + a, at + b));
+            j = at + b + 1;
         }
+        i += settled;
     }
-    pairs
+    all
 }
 
 /// Packets at either end of a list that are tried against one another.
@@ -131,7 +145,10 @@ fn apart(sent: &[i64], arrived: &[i64], by: i64, gap: u64) -> u64 {
             next += 1;
         }
         let near = arrived[next.saturating_sub(1)..].iter().take(2);
-        near.map(|seen| seen.abs_diff(at)).min().unwrap_or(gap).min(gap)
+        near.map(|seen| seen.abs_diff(at))
+            .min()
+            .unwrap_or(gap)
+            .min(gap)
     });
     distances.sum()
 }
@@ -161,13 +178,13 @@ mod tests {
 
     #[test]
     fn one_lost_of_a_regular_stream() {
-        let sent: Vec<i64> = (0..100).map(|n| n * 50_000).collect();
+        let sent: Vec<i64> = (0..2_000).map(|n| n * 50_000).collect();
         let mut seen: Vec<i64> = sent.iter().map(|t| t + t % 7_000).collect();
-        seen.remove(40);
+        seen.remove(1_340);
         let pairs = align(&sent, &seen, 100_000, any);
-        assert_eq!(pairs.len(), 99);
-        assert!(pairs.iter().all(|&(i, j)| i == j + usize::from(i > 40)));
-        assert_eq!(in_turn(&sent, &seen, 10_000, any), pairs);
+        assert_eq!(pairs.len(), 1_999);
+        assert!(pairs.iter().all(|&(i, j)| i == j + usize::from(i > 1_340)));
+        assert_eq!(cheapest(&sent, &seen, 100_000, any), pairs);
     }
 
     #[test]

@@ -104,7 +104,9 @@ impl Offset {
         };
         let count = ((fewest / PACKETS_A_WINDOW) as usize).clamp(1, WINDOWS);
         let mut windows = vec![Window::default(); count];
-        let length = range.1.abs_diff(range.0) / count as u64 + 1;
+        let length = (range.1.abs_diff(range.0) / count as u64)
+            .saturating_add(1)
+            .min(i64::MAX as u64);
         for (bound, near, far) in packets() {
             let window = (near.abs_diff(range.0) / length) as usize;
             windows[window.min(count - 1)].add(bound, far.saturating_sub(near));
@@ -113,8 +115,8 @@ impl Offset {
             .zip(&windows)
             .filter(|(_, window)| window.how() == Some(how))
             .map(|(n, window)| {
-                let middle = (length as i64).saturating_mul(n) + length as i64 / 2;
-                (middle, window.offset())
+                let begin = (length as i64).saturating_mul(n);
+                (begin.saturating_add(length as i64 / 2), window.offset())
             })
             .collect();
         let before = width(&points, 0);
@@ -151,7 +153,12 @@ impl Offset {
 }
 
 fn drifted(ppb: i64, since_ns: i64) -> i64 {
-    (i128::from(since_ns) * i128::from(ppb) / 1_000_000_000) as i64
+    bounded(i128::from(since_ns) * i128::from(ppb) / 1_000_000_000)
+}
+
+/// The nearest number that fits.
+fn bounded(value: i128) -> i64 {
+    value.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
 /// The fastest packets of a stretch of time.
@@ -215,7 +222,8 @@ fn slope(points: &[(i64, i64)]) -> i64 {
     for (n, (t0, o0)) in points.iter().enumerate() {
         for (t1, o1) in &points[n + 1..] {
             let rise = i128::from(*o1) - i128::from(*o0);
-            slopes.push((rise * 1_000_000_000 / i128::from((t1 - t0).max(1))) as i64);
+            let run = i128::from(t1 - t0).max(1);
+            slopes.push(bounded(rise * 1_000_000_000 / run));
         }
     }
     slopes.sort_unstable();

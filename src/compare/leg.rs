@@ -38,17 +38,21 @@ pub enum Fate {
     Elsewhere,
     /// Points beyond the other one saw it: it passed, and was not captured.
     Missed,
+    /// A copy of a packet that both points saw, where so many have one that it
+    /// is the capture's doing.
+    Twice,
 }
 
 impl Fate {
     /// All of them; the place of one is its number as `usize`.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Lost,
         Self::Only,
         Self::Before,
         Self::After,
         Self::Elsewhere,
         Self::Missed,
+        Self::Twice,
     ];
 }
 
@@ -162,6 +166,7 @@ impl Leg {
         let mut ahead = vec![NONE; a.seen.len()];
         let mut back = vec![NONE; b.seen.len()];
         let mut copies = Vec::new();
+        let mut alike = Vec::new();
         let timing = Timing {
             flows,
             paces: &[&pace],
@@ -173,6 +178,7 @@ impl Leg {
             }
             Found::NearCopy(a) => copies.push((near, a)),
             Found::FarCopy(b) => copies.push((far, b)),
+            Found::Alike(a) => alike.push(a),
         });
         // Packets that no print tells apart say how long they took all the same,
         // where there are no others.
@@ -191,6 +197,9 @@ impl Leg {
         }
         for (point, index) in copies {
             points[point].seen[index as usize].copy = true;
+        }
+        for index in alike {
+            points[near].seen[index as usize].alike = true;
         }
         Self {
             near,
@@ -220,13 +229,17 @@ impl Leg {
         Edge::count(&mut ways, flows, near, &self.ahead, |way| &mut way.near);
         Edge::count(&mut ways, flows, far, &self.back, |way| &mut way.far);
         let find = |ways: &[WayState]| {
-            Offset::find(|| {
-                near.iter().zip(&self.ahead).filter_map(|(a, &link)| {
-                    let b = far.get(link as usize)?;
-                    let (bound, _) = ways[flows.way(a.flow)].bound?;
-                    Some((bound, a.ts_ns, b.ts_ns))
+            let of = |alike: bool| {
+                Offset::find(|| {
+                    let near = near.iter().zip(&self.ahead);
+                    near.filter_map(|(a, &link)| {
+                        let b = far.get(link as usize).filter(|_| alike || !a.alike)?;
+                        let (bound, _) = ways[flows.way(a.flow)].bound?;
+                        Some((bound, a.ts_ns, b.ts_ns))
+                    })
                 })
-            })
+            };
+            of(false).or_else(|| of(true))
         };
         way::by_delay(&mut ways, flows, &self.pace, synced);
         if synced {
@@ -250,11 +263,18 @@ impl Leg {
 
     /// What became of a packet that `end` saw and the other one did not.
     pub(super) fn fate(&self, on: &SeenOn<'_>, end: End, seen: &Seen, further: bool) -> Fate {
-        let way = on.flows.way(seen.flow);
+        let way = &self.ways[on.flows.way(seen.flow)];
+        let edge = match end {
+            End::Near => &way.near,
+            End::Far => &way.far,
+        };
+        if seen.copy && edge.twice() {
+            return Fate::Twice;
+        }
         if let Some(fate) = self.outside(on, end, seen) {
             return fate;
         }
-        let Some((bound, _)) = self.ways[way].bound else {
+        let Some((bound, _)) = way.bound else {
             return Fate::Elsewhere;
         };
         match (bound, end) {
@@ -318,6 +338,7 @@ impl Leg {
         let bound = self.ways[on.flows.way(number)].bound;
         let mut counts = Counts::default();
         let mut times = Times::default();
+        let mut unsure = Times::default();
         for &index in near.order {
             let a = near.get(index);
             let link = self.ahead[index as usize];
@@ -334,7 +355,11 @@ impl Leg {
                 Bound::Ahead => (a, b, delay),
                 Bound::Back => (b, a, delay.saturating_neg()),
             };
-            times.add(delay);
+            if a.alike {
+                unsure.add(delay);
+            } else {
+                times.add(delay);
+            }
             let hops = i16::from(first.ttl) - i16::from(second.ttl);
             *self.hops.entry((bound, hops)).or_default() += 1;
             Changes::between(first, second).count(&mut counts);
@@ -356,7 +381,7 @@ impl Leg {
             near: near.order.len() as u64,
             far: far.order.len() as u64,
             counts,
-            delays: times.delays(),
+            delays: times.delays().or_else(|| unsure.delays()),
         })
     }
 }
@@ -409,11 +434,11 @@ impl Changes {
 
     /// Whether nothing changed.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub const fn is_empty(self) -> bool {
         self.ecn.is_none() && self.dscp.is_none() && self.icrc.is_none()
     }
 
-    fn count(&self, counts: &mut Counts) {
+    fn count(self, counts: &mut Counts) {
         let ce = self.ecn.is_some_and(|(_, after)| after == 3);
         let broken = self
             .icrc

@@ -16,6 +16,8 @@ pub(super) enum Found {
     NearCopy(u32),
     /// The same at the far point.
     FarCopy(u32),
+    /// A packet of the near point that has others like it.
+    Alike(u32),
 }
 
 /// Pairs that need no timing: packets whose print each point saw once.
@@ -53,37 +55,6 @@ pub(super) fn link(
     }
 }
 
-/// Packets of one place in one flow that have not found their like.
-#[derive(Default)]
-struct Left {
-    indices: Vec<u32>,
-    /// Those whose print did find its like, in another copy.
-    copies: Vec<u32>,
-}
-
-impl Left {
-    /// Takes in what is not in `taken`, which is in order.
-    fn add(&mut self, group: &[u32], taken: impl Iterator<Item = usize>, found: bool) {
-        let mut taken = taken.peekable();
-        for (place, &index) in group.iter().enumerate() {
-            if taken.next_if_eq(&place).is_none() {
-                self.indices.push(index);
-                if found {
-                    self.copies.push(index);
-                }
-            }
-        }
-    }
-
-    /// Copies but for what found its like in the end.
-    fn copies(mut self, mut taken: Vec<u32>) -> Vec<u32> {
-        taken.sort_unstable();
-        self.copies
-            .retain(|index| taken.binary_search(index).is_err());
-        self.copies
-    }
-}
-
 struct Linker<'a, F> {
     near: Side<'a>,
     far: Side<'a>,
@@ -104,7 +75,7 @@ impl<F: FnMut(Found)> Linker<'_, F> {
 
     fn in_reach(&self, near: &Seen, far: &Seen) -> bool {
         let reach = if self.strict {
-            self.timing.gap(near.flow) * 2
+            self.timing.gap(near.flow).saturating_mul(2)
         } else {
             REACH_NS
         };
@@ -115,67 +86,52 @@ impl<F: FnMut(Found)> Linker<'_, F> {
     /// numbers wrapped.
     fn several(&mut self, a: &[u32], b: &[u32]) {
         let (near, far) = (self.near.only(a), self.far.only(b));
-        let mut near_left = Left::default();
-        let mut far_left = Left::default();
+        let mut near_left = Vec::new();
+        let mut far_left = Vec::new();
         for (a, b) in Join::new(near, far, Seen::print) {
-            let pairs = self.group(a, b, |_, _| true);
-            let found = !pairs.is_empty();
-            near_left.add(a, pairs.iter().map(|pair| pair.0), found);
-            far_left.add(b, pairs.iter().map(|pair| pair.1), found);
-        }
-        let (near_taken, far_taken) = self.leftovers(&mut near_left, &mut far_left);
-        for index in near_left.copies(near_taken) {
-            (self.found)(Found::NearCopy(index));
-        }
-        for index in far_left.copies(far_taken) {
-            (self.found)(Found::FarCopy(index));
-        }
-    }
-
-    /// Pairs up packets whose prints are not alike; returns what was taken.
-    fn leftovers(&mut self, near_left: &mut Left, far_left: &mut Left) -> (Vec<u32>, Vec<u32>) {
-        let body = |side: Side<'_>, index: u32| (side.get(index).body(), index);
-        let (near, far) = (self.near, self.far);
-        near_left.indices.sort_unstable_by_key(|&i| body(near, i));
-        far_left.indices.sort_unstable_by_key(|&i| body(far, i));
-        let (near, far) = (near.only(&near_left.indices), far.only(&far_left.indices));
-        let mut taken = (Vec::new(), Vec::new());
-        for (a, b) in Join::new(near, far, Seen::body) {
-            for (i, j) in self.group(a, b, Seen::may_be) {
-                taken.0.push(a[i]);
-                taken.1.push(b[j]);
-            }
-        }
-        taken
-    }
-
-    /// Pairs packets up by time, reports the pairs and returns their places.
-    fn group(
-        &mut self,
-        a: &[u32],
-        b: &[u32],
-        may: impl Fn(&Seen, &Seen) -> bool,
-    ) -> Vec<(usize, usize)> {
-        let (near, far) = (self.near, self.far);
-        let may = |i: usize, j: usize| may(near.get(a[i]), far.get(b[j]));
-        let pairs = match (a, b) {
-            ([], _) | (_, []) => return Vec::new(),
-            ([one], [other]) => {
-                if !may(0, 0) || !self.in_reach(near.get(*one), far.get(*other)) {
-                    return Vec::new();
+            match (a, b) {
+                ([a], [b]) if self.in_reach(near.get(*a), far.get(*b)) => {
+                    (self.found)(Found::Pair(*a, *b));
                 }
-                vec![(0, 0)]
+                _ => {
+                    near_left.extend_from_slice(a);
+                    far_left.extend_from_slice(b);
+                }
             }
-            _ => {
-                let arrived: Vec<i64> = b.iter().map(|&j| far.get(j).ts_ns).collect();
-                let gap = self.timing.gap(near.get(a[0]).flow);
-                align(&self.expected(a, b), &arrived, gap, may)
+        }
+        near_left.sort_unstable_by_key(|&index| (near.get(index).body(), index));
+        far_left.sort_unstable_by_key(|&index| (far.get(index).body(), index));
+        let (near, far) = (near.only(&near_left), far.only(&far_left));
+        for (a, b) in Join::new(near, far, Seen::body) {
+            match (a, b) {
+                ([], _) | (_, []) => {}
+                ([a], [b]) => self.one(*a, *b),
+                _ => self.by_time(a, b),
             }
-        };
+        }
+    }
+
+    /// Packets that only time tells apart.
+    fn by_time(&mut self, a: &[u32], b: &[u32]) {
+        let (near, far) = (self.near, self.far);
+        let arrived: Vec<i64> = b.iter().map(|&j| far.get(j).ts_ns).collect();
+        let gap = self.timing.gap(near.get(a[0]).flow);
+        let pairs = align(&self.expected(a, b), &arrived, gap, |i, j| {
+            let (near, far) = (near.get(a[i]), far.get(b[j]));
+            near.print() == far.print() || near.may_be(far)
+        });
+        for &index in a {
+            (self.found)(Found::Alike(index));
+        }
         for &(i, j) in &pairs {
             (self.found)(Found::Pair(a[i], b[j]));
         }
-        pairs
+        for index in copies(near, a, pairs.iter().map(|pair| pair.0)) {
+            (self.found)(Found::NearCopy(index));
+        }
+        for index in copies(far, b, pairs.iter().map(|pair| pair.1)) {
+            (self.found)(Found::FarCopy(index));
+        }
     }
 
     /// When packets of the near point may be expected at the far one.
@@ -197,4 +153,22 @@ impl<F: FnMut(Found)> Linker<'_, F> {
         let times = sent.into_iter().map(|ts_ns| ts_ns.saturating_add(usual));
         times.collect()
     }
+}
+
+/// Packets of a group that were not taken, where another with the same print
+/// was; places in `taken` are in order.
+fn copies(side: Side<'_>, group: &[u32], taken: impl Iterator<Item = usize>) -> Vec<u32> {
+    let mut taken = taken.peekable();
+    let mut prints = Vec::new();
+    let mut left = Vec::new();
+    for (place, &index) in group.iter().enumerate() {
+        if taken.next_if_eq(&place).is_some() {
+            prints.push(side.get(index).print());
+        } else {
+            left.push(index);
+        }
+    }
+    prints.sort_unstable();
+    left.retain(|&index| prints.binary_search(&side.get(index).print()).is_ok());
+    left
 }

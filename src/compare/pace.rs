@@ -170,7 +170,8 @@ impl Timing<'_> {
     pub(super) fn gap(&self, flow: u32) -> u64 {
         let way = self.flows.way(flow);
         let spreads = self.paces.iter().map(|pace| pace.spread(self.flows, way));
-        (spreads.sum::<u64>() * 4).max(MIN_GAP_NS)
+        let spread = spreads.fold(0, u64::saturating_add);
+        spread.saturating_mul(4).max(MIN_GAP_NS)
     }
 
     /// Whether two times are no further apart than `reach` from what is usual.

@@ -29,6 +29,9 @@ pub(super) struct Seen {
     has_icrc: bool,
     /// Another copy of the packet was seen at both points.
     pub copy: bool,
+    /// The next point or this one saw several alike, so that time alone says
+    /// which is which: how long such a packet took is not sure.
+    pub alike: bool,
 }
 
 const _: () = assert!(
@@ -55,6 +58,7 @@ impl Seen {
             icrc_state: record.icrc,
             has_icrc: record.fingerprint.icrc.is_some(),
             copy: false,
+            alike: false,
         }
     }
 

@@ -66,16 +66,26 @@ pub(super) struct Edge {
     /// Times of the first and the last that both points saw.
     pub first: i64,
     pub last: i64,
-    /// Packets between these that the other point did not see.
-    pub lone: u64,
+    /// Packets that both points saw.
+    matched: u64,
+    /// Packets between first and last that the other point did not see.
+    lone: u64,
+    /// More of these, of which both points saw another copy.
+    copies: u64,
 }
+
+/// Where so many packets have a copy too many, one in this many of those that
+/// both points saw, the capture took them twice.
+const TWICE: u64 = 2;
 
 impl Default for Edge {
     fn default() -> Self {
         Self {
             first: i64::MAX,
             last: i64::MIN,
+            matched: 0,
             lone: 0,
+            copies: 0,
         }
     }
 }
@@ -84,6 +94,19 @@ impl Edge {
     pub(super) fn see(&mut self, ts_ns: i64) {
         self.first = self.first.min(ts_ns);
         self.last = self.last.max(ts_ns);
+        self.matched += 1;
+    }
+
+    /// Whether the point captured packets twice, as a mirror does that copies
+    /// them where they come in and where they go out: that is no loss.
+    pub(super) const fn twice(&self) -> bool {
+        self.copies > 0 && self.copies * TWICE >= self.matched
+    }
+
+    /// Packets that the other point missed, as far as that can be told.
+    const fn missed(&self) -> i64 {
+        let copies = if self.twice() { 0 } else { self.copies };
+        (self.lone + copies) as i64
     }
 
     /// Counts the packets of `seen` that have no link, between first and last.
@@ -98,7 +121,8 @@ impl Edge {
             if *link == super::NONE {
                 let edge = edge(&mut ways[flows.way(seen.flow)]);
                 let within = (edge.first..=edge.last).contains(&seen.ts_ns);
-                edge.lone += u64::from(within);
+                edge.lone += u64::from(within && !seen.copy);
+                edge.copies += u64::from(within && seen.copy);
             }
         }
     }
@@ -168,7 +192,7 @@ pub(super) fn by_offset(ways: &mut [WayState], pace: &Pace, offset: &Offset) {
 
 /// Gives a direction to every way that can have one.
 pub(super) fn by_loss(ways: &mut [WayState], flows: &Flows, pace: &Pace) {
-    let lead = |state: &WayState| state.near.lone as i64 - state.far.lone as i64;
+    let lead = |state: &WayState| state.near.missed() - state.far.missed();
     for way in 0..ways.len() {
         if ways[way].bound.is_some() || pace.way(way).count() == 0 {
             continue;

@@ -8,15 +8,14 @@ use std::{
 use comfy_table::{CellAlignment, Table};
 
 use super::{
+    compare_notes::notes,
     style::{Kind, Style},
     summary::{put, table},
     text::{grouped, plural, seconds},
     write::microseconds,
 };
 use crate::{
-    compare::{
-        Bound, Changed, Comparison, Counts, End, Fate, FlowLeg, How, Learned, Leg, Sighting,
-    },
+    compare::{Bound, Changed, Comparison, Counts, End, Fate, FlowLeg, How, Leg, Sighting},
     track::IcrcState,
 };
 
@@ -192,6 +191,7 @@ fn by_bound(leg: &Leg, count: impl Fn(&FlowLeg) -> u64) -> BTreeMap<Bound, u64> 
 }
 
 fn clocks(text: &mut Vec<u8>, style: Style, leg: &Leg) {
+    use std::fmt::Write as _;
     let Some(offset) = &leg.offset else { return };
     let (near, far) = (letter(leg.near), letter(leg.far));
     let mut words = match offset.ns {
@@ -209,7 +209,8 @@ fn clocks(text: &mut Vec<u8>, style: Style, leg: &Leg) {
     match offset.how {
         How::Synced => {}
         How::BothWays => {
-            words += &format!(
+            let _ = write!(
+                words,
                 ", half way between the fastest of {} {ahead} and of {} {back}",
                 plural(offset.ahead, "packet", "packets"),
                 grouped(offset.back)
@@ -221,7 +222,8 @@ fn clocks(text: &mut Vec<u8>, style: Style, leg: &Leg) {
             } else {
                 (offset.back, back)
             };
-            words += &format!(
+            let _ = write!(
+                words,
                 ", if the fastest of {} {way} took no time: without packets the other way, delay \
                  and offset cannot be told apart",
                 plural(count, "packet", "packets")
@@ -236,7 +238,8 @@ fn clocks(text: &mut Vec<u8>, style: Style, leg: &Leg) {
             microseconds(offset.spread_ns)
         );
         if offset.drift_ppb != 0 {
-            words += &format!(
+            let _ = write!(
+                words,
                 " of a line: {far} gains {:.3} parts in a million",
                 offset.drift_ppb as f64 / 1e3
             );
@@ -311,7 +314,7 @@ fn flows(text: &mut Vec<u8>, style: Style, leg: &Leg, options: CompareOptions) {
         ]);
     }
     put(text, style, &table);
-    more(text, list.len(), options, "flow", "flows");
+    more(text, list.len(), options, "more flow", "more flows");
 }
 
 /// Says how many rows were left out.
@@ -319,7 +322,7 @@ fn more(text: &mut Vec<u8>, rows: usize, options: CompareOptions, one: &str, man
     let left = rows.saturating_sub(options.rows());
     if left > 0 {
         let left = plural(left as u64, one, many);
-        let _ = writeln!(text, "  … and {left} more (--all)");
+        let _ = writeln!(text, "  … and {left} (--all)");
     }
 }
 
@@ -390,19 +393,30 @@ impl Lists<'_> {
             } else {
                 format!("At {there} only, which packets pass after {other}")
             };
-            let frame = format!("frame at {there}");
-            let mut table =
-                self.table(&[&[frame.as_str(), "time"], PACKET.as_slice(), &["remark"]].concat());
-            let rows = self
-                .comparison
-                .lone(self.leg)
-                .filter(|lone| lone.fate == fate && lone.end == end);
-            for lone in rows.take(self.options.rows()) {
+            let lone = self.comparison.lone(self.leg);
+            let lone = lone.filter(|lone| lone.fate == fate && lone.end == end);
+            let rows = lone.take(self.options.rows()).map(|lone| {
                 let mut row = vec![lone.seen.frame.to_string(), self.time(&lone.seen)];
                 row.extend(packet(&lone.seen));
                 row.push(remark(&lone.seen));
-                table.add_row(row);
+                row
+            });
+            let mut rows: Vec<Vec<String>> = rows.collect();
+            let frame = format!("frame at {there}");
+            let mut titles = vec![frame.as_str(), "time"];
+            titles.extend(PACKET);
+            if rows
+                .iter()
+                .all(|row| row.last().is_none_or(String::is_empty))
+            {
+                for row in &mut rows {
+                    row.pop();
+                }
+            } else {
+                titles.push("remark");
             }
+            let mut table = self.table(&titles);
+            table.add_rows(rows);
             self.list(text, &heading, &table, count);
         }
     }
@@ -445,7 +459,13 @@ impl Lists<'_> {
         text.push(b'\n');
         self.style.paint(text, Kind::Notice, heading.as_bytes());
         put(text, self.style, table);
-        more(text, count as usize, self.options, "packet", "packets");
+        more(
+            text,
+            count as usize,
+            self.options,
+            "more packet",
+            "more packets",
+        );
     }
 }
 
@@ -497,87 +517,5 @@ fn missed(text: &mut Vec<u8>, style: Style, comparison: &Comparison, options: Co
         table.add_row(row);
     }
     put(text, style, &table);
-    more(text, missed.len(), options, "packet", "packets");
-}
-
-/// What else is to be said of a leg.
-fn notes(comparison: &Comparison, leg: &Leg) -> Vec<String> {
-    let mut notes = Vec::new();
-    if leg.counts.matched == 0 {
-        notes.push(
-            "packets are the same when addresses, queue pair, PSN, opcode and ICRC agree: are \
-             these captures of one traffic, and are addresses translated between the points?"
-                .into(),
-        );
-    }
-    for end in [End::Near, End::Far] {
-        let (there, other) = saw(leg, end);
-        notes.extend(outside(comparison, leg, end, letter(there), letter(other)));
-        let point = &comparison.points()[there];
-        if let Some(dropped) = point.dropped.filter(|dropped| *dropped > 0) {
-            notes.push(format!(
-                "{}: the capturing program dropped {}, which cannot be told from packets lost on \
-                 the way",
-                letter(there),
-                plural(dropped, "packet", "packets")
-            ));
-        }
-        if point.beyond_cap > 0 {
-            notes.push(format!(
-                "{}: {} beyond the number that is kept",
-                letter(there),
-                plural(point.beyond_cap, "packet", "packets")
-            ));
-        }
-    }
-    let learned = |how: Learned| {
-        let of = |flow: &&FlowLeg| flow.bound.is_some_and(|(_, learned)| learned == how);
-        leg.flows.iter().filter(of).count() as u64
-    };
-    for (how, words) in [
-        (
-            Learned::Loss,
-            "go the way that their losses suggest: their delays do not tell",
-        ),
-        (
-            Learned::Order,
-            "are taken to pass the points in the order these were named: neither delays nor \
-             losses tell",
-        ),
-    ] {
-        if learned(how) > 0 {
-            notes.push(format!("{} {words}", plural(learned(how), "flow", "flows")));
-        }
-    }
-    notes
-}
-
-/// Packets that are not counted as lost though only one point saw them.
-fn outside(comparison: &Comparison, leg: &Leg, end: End, there: char, other: char) -> Vec<String> {
-    let lone = [Fate::Before, Fate::After, Fate::Elsewhere];
-    if lone.iter().all(|fate| leg.counts.fate(*fate) == 0) {
-        return Vec::new();
-    }
-    let mut counts = [0u64; 3];
-    for packet in comparison.lone(leg).filter(|packet| packet.end == end) {
-        if let Some(place) = lone.iter().position(|fate| *fate == packet.fate) {
-            counts[place] += 1;
-        }
-    }
-    let words = [
-        format!("passed {there} before the capture at {other} began"),
-        format!("passed {there} after the capture at {other} ended"),
-        format!("at {there} are between hosts of which {other} shares no packet"),
-    ];
-    let some = counts
-        .into_iter()
-        .zip(words)
-        .filter(|(count, _)| *count > 0);
-    some.map(|(count, words)| {
-        format!(
-            "{} {words}: not counted as lost",
-            plural(count, "packet", "packets")
-        )
-    })
-    .collect()
+    more(text, missed.len(), options, "more packet", "more packets");
 }

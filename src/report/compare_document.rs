@@ -81,27 +81,20 @@ struct PointRow<'a> {
 }
 
 fn points(comparison: &Comparison) -> Vec<PointRow<'_>> {
-    let row = |(place, point): (usize, &'_ crate::compare::Point)| {
-        let (first, last) = point.time_range.unzip();
-        (place, first, last, point.dropped, point.frames)
-    };
-    comparison
-        .points()
-        .iter()
-        .enumerate()
-        .map(|(place, point)| {
-            let (place, first_ts_ns, last_ts_ns, dropped, frames) = row((place, point));
-            PointRow {
-                point: letter(place),
-                file: &point.name,
-                frames,
-                packets: point.packets(),
-                first_ts_ns,
-                last_ts_ns,
-                dropped,
-            }
-        })
-        .collect()
+    let places = comparison.points().iter().enumerate();
+    let rows = places.map(|(place, point)| {
+        let (first_ts_ns, last_ts_ns) = point.time_range.unzip();
+        PointRow {
+            point: letter(place),
+            file: &point.name,
+            frames: point.frames,
+            packets: point.packets(),
+            first_ts_ns,
+            last_ts_ns,
+            dropped: point.dropped,
+        }
+    });
+    rows.collect()
 }
 
 #[derive(Serialize)]
@@ -153,6 +146,7 @@ struct CountsRow {
     before: u64,
     after: u64,
     elsewhere: u64,
+    captured_twice: u64,
     ce_marked: u64,
     ecn_changed: u64,
     dscp_changed: u64,
@@ -170,6 +164,7 @@ impl CountsRow {
             before: counts.fate(Fate::Before),
             after: counts.fate(Fate::After),
             elsewhere: counts.fate(Fate::Elsewhere),
+            captured_twice: counts.fate(Fate::Twice),
             ce_marked: counts.ce_marked,
             ecn_changed: counts.ecn_changed,
             dscp_changed: counts.dscp_changed,
@@ -408,7 +403,7 @@ before,after\n";
 
 /// A row of the CSV output.
 struct Event {
-    event: &'static str,
+    what: &'static str,
     from: usize,
     to: usize,
     frame: Option<u64>,
@@ -450,7 +445,7 @@ pub fn print_csv(out: &mut impl Write, comparison: &Comparison) -> io::Result<()
         put(
             &mut text,
             Event {
-                event: "missed",
+                what: "missed",
                 from: missed.near.point,
                 to: missed.far.point,
                 frame: Some(missed.near.frame),
@@ -467,13 +462,13 @@ pub fn print_csv(out: &mut impl Write, comparison: &Comparison) -> io::Result<()
 fn lone_event(leg: &Leg, lone: &Lone) -> Option<Event> {
     let frame = Some(lone.seen.frame);
     let (there, other) = saw(leg, lone.end);
-    let (event, from, to, frame, to_frame) = match lone.fate {
+    let (what, from, to, frame, to_frame) = match lone.fate {
         Fate::Lost => ("lost", there, other, frame, None),
         Fate::Only => ("only_in", other, there, None, frame),
         _ => return None,
     };
     Some(Event {
-        event,
+        what,
         from,
         to,
         frame,
@@ -497,10 +492,10 @@ fn changed_events(changed: &Changed) -> impl Iterator<Item = Event> {
         ("icrc", words),
     ]
     .into_iter()
-    .filter_map(move |(event, values)| {
+    .filter_map(move |(what, values)| {
         let (before, after) = values?;
         Some(Event {
-            event,
+            what,
             from: first.point,
             to: second.point,
             frame: Some(first.frame),
@@ -524,7 +519,7 @@ fn row(out: &mut Vec<u8>, event: &Event) {
     let _ = write!(
         out,
         "{},{},{}",
-        event.event,
+        event.what,
         letter(event.from),
         letter(event.to)
     );

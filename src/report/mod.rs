@@ -7,6 +7,7 @@
 
 mod compare;
 mod compare_document;
+mod compare_notes;
 mod csv;
 mod detail;
 #[cfg(target_os = "linux")]
