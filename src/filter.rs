@@ -2,10 +2,13 @@
 
 use std::{net::IpAddr, str::FromStr};
 
-use crate::wire::{
-    Packet,
-    opcode::Verb,
-    types::{Psn, QpNumber},
+use crate::{
+    track::FlowKey,
+    wire::{
+        Packet,
+        opcode::Verb,
+        types::{Psn, QpNumber},
+    },
 };
 
 /// Conditions that a packet must meet, all of them; within one list, any.
@@ -64,6 +67,41 @@ impl Filter {
     }
 }
 
+/// Which flows a user wants to see. What a flow's state is takes all of its
+/// packets, so this chooses among flows and messages after they were followed.
+#[derive(Debug, Clone, Default)]
+pub struct FlowFilter {
+    /// Queue pair at either end, where known.
+    pub qps: Vec<QpNumber>,
+    /// Source or destination address.
+    pub hosts: Vec<IpAddr>,
+}
+
+impl FlowFilter {
+    /// Whether a flow is chosen; `src_qp` is the queue pair it comes from,
+    /// where known.
+    #[must_use]
+    pub fn matches(&self, flow: &FlowKey, src_qp: Option<QpNumber>) -> bool {
+        self.ends([flow.src, flow.dst], [Some(flow.dest_qp), src_qp])
+    }
+
+    /// Whether one of two ends is chosen by its address and one by its queue
+    /// pair.
+    #[must_use]
+    pub fn ends(&self, ips: [IpAddr; 2], qps: [Option<QpNumber>; 2]) -> bool {
+        let ips = ips.map(|ip| ip.to_canonical());
+        let host = |host: &IpAddr| ips.contains(&host.to_canonical());
+        (self.hosts.is_empty() || self.hosts.iter().any(host))
+            && (self.qps.is_empty() || self.qps.iter().any(|qp| qps.contains(&Some(*qp))))
+    }
+
+    /// True when every flow is chosen.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.qps.is_empty() && self.hosts.is_empty()
+    }
+}
+
 /// A kind of operation to filter by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpClass {
@@ -99,9 +137,14 @@ impl OpClass {
     ];
 
     fn holds(self, packet: &Packet<'_>) -> bool {
-        let verb = packet.bth.opcode.info().verb;
+        self.covers(packet.bth.opcode.info().verb)
+    }
+
+    /// Whether an operation is of this kind.
+    #[must_use]
+    pub const fn covers(self, verb: Verb) -> bool {
         match self {
-            Self::Send => verb == Verb::Send,
+            Self::Send => matches!(verb, Verb::Send),
             Self::Write => matches!(verb, Verb::Write | Verb::AtomicWrite),
             Self::Read => matches!(verb, Verb::Read | Verb::ReadResponse),
             Self::Ack => matches!(verb, Verb::Acknowledge | Verb::AtomicAcknowledge),
@@ -109,9 +152,9 @@ impl OpClass {
                 verb,
                 Verb::CompareSwap | Verb::FetchAdd | Verb::AtomicAcknowledge
             ),
-            Self::Flush => verb == Verb::Flush,
-            Self::Cnp => verb == Verb::Cnp,
-            Self::Unknown => verb == Verb::Unknown,
+            Self::Flush => matches!(verb, Verb::Flush),
+            Self::Cnp => matches!(verb, Verb::Cnp),
+            Self::Unknown => matches!(verb, Verb::Unknown),
         }
     }
 }

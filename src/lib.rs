@@ -9,11 +9,11 @@
 //! | [`source`] | files, pipes | batches of [`source::RawPacket`] |
 //! | [`frame`] | a raw packet | [`frame::Datagram`]: addresses and the InfiniBand bytes |
 //! | [`wire`] | a datagram | [`wire::Packet`]: BTH, extension headers, payload, ICRC |
-//! | [`track`] | packets in order | counts by operation and flow |
+//! | [`track`] | packets in order | flows, messages, connections, memory |
 //! | [`compare`] | packets of several points | what was lost or changed between them |
 //! | [`rdma`] | RDMA devices of this machine | a ledger of what was posted |
 //! | `host`, `lab`, `doctor` | this machine (Linux) | what is set up, what is missing |
-//! | [`report`] | packets and counts | tables, JSON, CSV |
+//! | [`report`] | packets, flows, messages, memory | tables, JSON, CSV |
 //!
 //! One packet at a time:
 //!

@@ -17,7 +17,7 @@ use roce_sniff::{
     frame::ROCE_PORT,
     pipeline,
     report::{CompareOptions, print_compare, print_compare_csv, print_compare_json},
-    source::{BATCH_BYTES, Batch, CONTROL_MARK, PacketSource},
+    source::{BATCH_BYTES, Batch, PacketSource},
     track::Record,
 };
 
@@ -164,9 +164,7 @@ impl Chunk {
         self.frames.extend(batch.packets().map(|raw| {
             let packet = decode(&raw, &options).ok();
             // A write run's control frames are nobody's traffic.
-            let packet = packet.filter(|packet| {
-                !(packet.bth.opcode.0 == 0xff && packet.payload.starts_with(CONTROL_MARK))
-            });
+            let packet = packet.filter(|packet| !packet.is_control());
             let packet = packet.filter(|packet| filter.is_empty() || filter.matches(packet));
             (raw.ts_ns, packet.map(|packet| Record::new(&raw, &packet)))
         }));

@@ -1,5 +1,6 @@
 //! The command line: arguments, exit status, one file a command.
 
+mod analyse;
 mod args;
 mod compare;
 #[cfg(all(feature = "verbs", target_os = "linux"))]
@@ -8,11 +9,14 @@ mod device;
 mod doctor;
 #[cfg(all(feature = "tap", target_os = "linux"))]
 mod extcap;
+mod flows;
 #[cfg(unix)]
 mod interrupt;
 #[cfg(target_os = "linux")]
 mod lab;
 mod live;
+mod memory;
+mod messages;
 mod output;
 mod packets;
 #[cfg(all(feature = "verbs", target_os = "linux"))]
@@ -71,6 +75,15 @@ enum Command {
     /// Print every RoCE packet, then a summary
     Packets(Box<packets::PacketsArgs>),
 
+    /// Who talks to whom, what was lost and sent again, how long it took
+    Flows(Box<flows::FlowsArgs>),
+
+    /// Every RDMA operation as it travelled, and how long they took
+    Messages(Box<messages::MessagesArgs>),
+
+    /// Which memory of which host was touched, and what was refused
+    Memory(Box<memory::MemoryArgs>),
+
     /// Compare the same traffic captured at several points: what was lost or
     /// changed between them, how long it took
     Compare(Box<compare::CompareArgs>),
@@ -98,6 +111,9 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
+        Some(Command::Flows(args)) => flows::run(&args),
+        Some(Command::Messages(args)) => messages::run(&args),
+        Some(Command::Memory(args)) => memory::run(&args),
         Some(Command::Compare(args)) => compare::run(&args),
         #[cfg(all(feature = "verbs", target_os = "linux"))]
         Some(Command::Responder(args)) => responder::run(&args),

@@ -17,7 +17,7 @@ use roce_sniff::{
     report::{
         CsvPackets, DetailPackets, JsonPackets, PacketPrinter, TablePackets, Widths, print_summary,
     },
-    source::{BATCH_BYTES, Batch, CONTROL_MARK, InputStatistics, PacketSource, SourceError},
+    source::{BATCH_BYTES, Batch, InputStatistics, PacketSource, SourceError},
     track::{Observed, Record, Summary},
 };
 
@@ -164,7 +164,7 @@ fn capture(_: &PacketsArgs) -> anyhow::Result<Outcome> {
 
 /// Where no summary is printed, lost packets are told on standard error.
 #[cfg(all(feature = "live", unix))]
-fn tell_dropped(statistics: &[InputStatistics]) {
+pub fn tell_dropped(statistics: &[InputStatistics]) {
     for input in statistics {
         if let Some(dropped) = input.dropped.filter(|dropped| *dropped > 0) {
             complain(&format!(
@@ -269,11 +269,7 @@ impl Job {
         chunk.observed.clear();
         for raw in batch.packets() {
             let observed = match decode(&raw, &self.options) {
-                Ok(packet)
-                    if packet.bth.opcode.0 == 0xff && packet.payload.starts_with(CONTROL_MARK) =>
-                {
-                    Observed::Skipped(Reason::Control, raw.link)
-                }
+                Ok(packet) if packet.is_control() => Observed::Skipped(Reason::Control, raw.link),
                 Ok(packet) if self.filter.is_empty() || self.filter.matches(&packet) => {
                     if self.print {
                         printer.packet(&raw, &packet, &mut chunk.text);

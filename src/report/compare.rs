@@ -11,8 +11,7 @@ use super::{
     compare_notes::notes,
     style::{Kind, Style},
     summary::{put, table},
-    text::{grouped, plural, seconds},
-    write::microseconds,
+    text::{grouped, plural, seconds, span},
 };
 use crate::{
     compare::{Bound, Changed, Comparison, Counts, End, Fate, FlowLeg, How, Leg, Sighting},
@@ -203,7 +202,7 @@ fn clocks(text: &mut Vec<u8>, style: Style, leg: &Leg) {
         }
     };
     if let Some(error) = offset.error_ns {
-        words.extend([" ± ", &microseconds(error)]);
+        words.extend([" ± ", &span(error)]);
     }
     let (ahead, back) = (arrow(leg, Bound::Ahead), arrow(leg, Bound::Back));
     match offset.how {
@@ -235,7 +234,7 @@ fn clocks(text: &mut Vec<u8>, style: Style, leg: &Leg) {
         let mut words = format!(
             "offsets of {} stretches of time lie within {}",
             offset.windows,
-            microseconds(offset.spread_ns)
+            span(offset.spread_ns)
         );
         if offset.drift_ppb != 0 {
             let _ = write!(
@@ -296,7 +295,7 @@ fn flows(text: &mut Vec<u8>, style: Style, leg: &Leg, options: CompareOptions) {
         };
         let delay = |of: &dyn Fn(&crate::compare::Delays) -> u64| {
             let delays = flow.delays.as_ref();
-            delays.map_or("–".to_owned(), |delays| microseconds(of(delays)))
+            delays.map_or("–".to_owned(), |delays| span(of(delays)))
         };
         table.add_row([
             format!("{} → {}", flow.key.src, flow.key.dst),

@@ -3,12 +3,13 @@
 
 use super::{
     PacketPrinter,
-    text::{dec, hex, ip, opcode},
+    fields::Fields,
+    text::{dec, hex, opcode},
 };
 use crate::{
     frame::RoceVersion,
     source::{PacketPath, RawPacket},
-    wire::{Packet, icrc::Icrc, types::RKey},
+    wire::{Packet, icrc::Icrc},
 };
 
 /// Prints packets as CSV.
@@ -28,57 +29,6 @@ va,rkey,dma_len,aeth_kind,aeth_value,msn,qkey,src_qp,swap_add,compare,atomic_ack
 ieth_rkey,xrc_srq,cm,icrc,truncated,malformed,fragment,feth_placement,feth_selectivity,\
 rdeth_ee_context,icrc_computed,icrc_found,icrc_why";
 
-/// One row: every call writes one field and the comma before it.
-struct Row<'o>(&'o mut Vec<u8>);
-
-impl Row<'_> {
-    fn num(&mut self, value: impl itoa::Integer) {
-        self.0.push(b',');
-        dec(self.0, value);
-    }
-
-    fn opt_num(&mut self, value: Option<impl itoa::Integer>) {
-        self.0.push(b',');
-        if let Some(value) = value {
-            dec(self.0, value);
-        }
-    }
-
-    fn hex64(&mut self, value: Option<u64>) {
-        self.0.push(b',');
-        if let Some(value) = value {
-            hex(self.0, value, 16);
-        }
-    }
-
-    fn rkey(&mut self, value: Option<RKey>) {
-        self.0.push(b',');
-        if let Some(value) = value {
-            hex(self.0, value.get().into(), 8);
-        }
-    }
-
-    fn flag(&mut self, value: bool) {
-        self.0
-            .extend_from_slice(if value { b",true" } else { b",false" });
-    }
-
-    fn str(&mut self, value: &str) {
-        self.0.push(b',');
-        self.0.extend_from_slice(value.as_bytes());
-    }
-
-    fn list<T: Copy>(&mut self, items: &[T], write: impl Fn(&mut Vec<u8>, T)) {
-        self.0.push(b',');
-        for (i, item) in items.iter().enumerate() {
-            if i > 0 {
-                self.0.push(b' ');
-            }
-            write(self.0, *item);
-        }
-    }
-}
-
 impl PacketPrinter for CsvPackets {
     fn header(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(COLUMNS.as_bytes());
@@ -94,7 +44,7 @@ impl PacketPrinter for CsvPackets {
     fn packet(&self, raw: &RawPacket<'_>, packet: &Packet<'_>, out: &mut Vec<u8>) {
         let (datagram, bth, ext) = (&packet.datagram, &packet.bth, &packet.ext);
         dec(out, raw.frame);
-        let mut row = Row(out);
+        let mut row = Fields(out);
         row.num(raw.ts_ns);
         row.num(raw.data.len());
         row.num(raw.len);
@@ -102,10 +52,8 @@ impl PacketPrinter for CsvPackets {
             RoceVersion::V1 => 1,
             RoceVersion::V2 => 2,
         });
-        row.0.push(b',');
-        ip(row.0, datagram.src);
-        row.0.push(b',');
-        ip(row.0, datagram.dst);
+        row.address(datagram.src);
+        row.address(datagram.dst);
         row.opt_num(datagram.sport);
         row.list(datagram.vlans.as_slice(), dec);
         row.list(datagram.encaps.as_slice(), |out, encap| {
@@ -175,23 +123,8 @@ impl PacketPrinter for CsvPackets {
             row.str(raw.path.map_or("", PacketPath::word));
         }
         if self.inputs.len() > 1 {
-            row.0.push(b',');
-            quoted(
-                row.0,
-                self.inputs.get(usize::from(raw.input)).map_or("", |s| s),
-            );
+            row.text(self.inputs.get(usize::from(raw.input)).map_or("", |s| s));
         }
         out.push(b'\n');
-    }
-}
-
-/// A field that may hold anything: quoted when it must be.
-fn quoted(out: &mut Vec<u8>, text: &str) {
-    if text.contains(['"', ',', '\n', '\r']) {
-        out.push(b'"');
-        out.extend_from_slice(text.replace('"', "\"\"").as_bytes());
-        out.push(b'"');
-    } else {
-        out.extend_from_slice(text.as_bytes());
     }
 }

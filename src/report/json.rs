@@ -4,11 +4,10 @@
 //! memory, rkeys and 64-bit values are strings in hexadecimal, everything else
 //! is a number, a word or a truth value.
 
-use std::net::IpAddr;
-
 use super::{
     PacketPrinter,
-    text::{dec, hex, hex_short, ip, opcode},
+    object::Object,
+    text::{dec, hex, hex_short, opcode},
 };
 use crate::{
     frame::RoceVersion,
@@ -17,7 +16,6 @@ use crate::{
         Packet,
         cm::{CmMessage, Role, reject_reason},
         icrc::Icrc,
-        types::RKey,
     },
 };
 
@@ -25,103 +23,6 @@ use crate::{
 pub struct JsonPackets {
     /// Names of the inputs; a key `file` is written when there are several.
     pub inputs: Vec<String>,
-}
-
-/// Writes the members of one object: remembers only whether a comma is due.
-struct Object<'o> {
-    out: &'o mut Vec<u8>,
-    first: bool,
-}
-
-impl<'o> Object<'o> {
-    fn open(out: &'o mut Vec<u8>) -> Self {
-        out.push(b'{');
-        Self { out, first: true }
-    }
-
-    fn key(&mut self, key: &str) {
-        if !self.first {
-            self.out.push(b',');
-        }
-        self.first = false;
-        self.out.push(b'"');
-        self.out.extend_from_slice(key.as_bytes());
-        self.out.extend_from_slice(b"\":");
-    }
-
-    fn num(&mut self, key: &str, value: impl itoa::Integer) {
-        self.key(key);
-        dec(self.out, value);
-    }
-
-    fn flag(&mut self, key: &str, value: bool) {
-        self.key(key);
-        self.out
-            .extend_from_slice(if value { b"true" } else { b"false" });
-    }
-
-    /// A string that needs no escaping.
-    fn word(&mut self, key: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        self.key(key);
-        self.out.push(b'"');
-        write(self.out);
-        self.out.push(b'"');
-    }
-
-    fn str(&mut self, key: &str, value: &str) {
-        self.word(key, |out| out.extend_from_slice(value.as_bytes()));
-    }
-
-    fn hex64(&mut self, key: &str, value: u64) {
-        self.word(key, |out| hex(out, value, 16));
-    }
-
-    fn rkey(&mut self, key: &str, value: RKey) {
-        self.word(key, |out| hex(out, value.get().into(), 8));
-    }
-
-    fn address(&mut self, key: &str, value: IpAddr) {
-        self.word(key, |out| ip(out, value));
-    }
-
-    /// Any string, escaped as RFC 8259 asks.
-    fn text(&mut self, key: &str, value: &str) {
-        self.word(key, |out| {
-            for c in value.chars() {
-                match c {
-                    '"' | '\\' => out.extend_from_slice(&[b'\\', c as u8]),
-                    c if u32::from(c) < 0x20 => {
-                        out.extend_from_slice(b"\\u00");
-                        out.extend_from_slice(format!("{:02x}", u32::from(c)).as_bytes());
-                    }
-                    c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-                }
-            }
-        });
-    }
-
-    fn object(&mut self, key: &str, write: impl FnOnce(&mut Object<'_>)) {
-        self.key(key);
-        let mut inner = Object::open(self.out);
-        write(&mut inner);
-        inner.close();
-    }
-
-    fn list<T: Copy>(&mut self, key: &str, items: &[T], write: impl Fn(&mut Vec<u8>, T)) {
-        self.key(key);
-        self.out.push(b'[');
-        for (i, item) in items.iter().enumerate() {
-            if i > 0 {
-                self.out.push(b',');
-            }
-            write(self.out, *item);
-        }
-        self.out.push(b']');
-    }
-
-    fn close(self) {
-        self.out.push(b'}');
-    }
 }
 
 impl PacketPrinter for JsonPackets {
@@ -312,20 +213,5 @@ fn communication(o: &mut Object<'_>, cm: &CmMessage<'_>) {
             o.address("dst", ip_cm.dst);
             o.num("sport", ip_cm.sport);
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strings_are_escaped() {
-        let mut out = Vec::new();
-        let mut o = Object::open(&mut out);
-        o.text("file", "a\"b\\c\nd→");
-        o.close();
-        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
-        assert_eq!(value["file"], "a\"b\\c\nd→");
     }
 }

@@ -38,30 +38,56 @@ pub fn print(
         operations(&mut text, style, summary, width);
         flows(&mut text, style, &flow_list, width);
     }
-    let line = |text: &mut Vec<u8>, name: &str, value: &str| {
-        style.paint(text, Kind::Heading, format!("{name:<9}").as_bytes());
-        let _ = writeln!(text, " {value}");
-    };
-    if summary.packets > 0 {
-        text.push(b'\n');
-        line(&mut text, "ICRC", &icrc(summary));
-    }
-    let skipped = skipped(summary);
-    if !skipped.is_empty() {
-        line(&mut text, "Skipped", &skipped);
-    }
-    for input in inputs {
-        if let Some(live) = &input.live {
-            line(&mut text, "Capture", &captured(&input.name, live));
-        }
-    }
-    for note in notes(summary, &flow_list, inputs) {
-        line(&mut text, "Note", &note);
-    }
+    // Corruption does not hit every packet of a flow and none of another.
+    let rewritten = flow_list
+        .iter()
+        .filter(|(_, count)| all_wrong(count.icrc_checked, count.icrc_invalid))
+        .count();
+    closing(&mut text, style, summary, inputs, rewritten as u64);
     out.write_all(&text)
 }
 
-fn totals(text: &mut Vec<u8>, style: Style, summary: &Summary) {
+/// Whether an address was rewritten on the way rather than packets corrupted:
+/// every invariant CRC is wrong, of enough that this is no chance.
+pub(super) const fn all_wrong(checked: u64, invalid: u64) -> bool {
+    checked > 3 && invalid == checked
+}
+
+/// A line that says one thing.
+pub(super) fn line(text: &mut Vec<u8>, style: Style, name: &str, value: &str) {
+    style.paint(text, Kind::Heading, format!("{name:<9}").as_bytes());
+    let _ = writeln!(text, " {value}");
+}
+
+/// Appends what is said about the capture behind the tables; `rewritten` flows
+/// have nothing but wrong ICRCs.
+pub(super) fn closing(
+    text: &mut Vec<u8>,
+    style: Style,
+    summary: &Summary,
+    inputs: &[InputStatistics],
+    rewritten: u64,
+) {
+    if summary.packets > 0 {
+        text.push(b'\n');
+        line(text, style, "ICRC", &icrc(summary));
+    }
+    let skipped = skipped(summary);
+    if !skipped.is_empty() {
+        line(text, style, "Skipped", &skipped);
+    }
+    for input in inputs {
+        if let Some(live) = &input.live {
+            line(text, style, "Capture", &captured(&input.name, live));
+        }
+    }
+    for note in notes(summary, rewritten, inputs) {
+        line(text, style, "Note", &note);
+    }
+}
+
+/// Appends the line about all that was read.
+pub(super) fn totals(text: &mut Vec<u8>, style: Style, summary: &Summary) {
     let filtered = summary.filtered_out > 0;
     let roce = match (summary.v1, summary.packets) {
         // Which version the others were was not kept.
@@ -227,11 +253,7 @@ fn captured(name: &str, live: &LiveCounters) -> String {
     line
 }
 
-fn notes(
-    summary: &Summary,
-    flows: &[(FlowKey, FlowCount)],
-    inputs: &[InputStatistics],
-) -> Vec<String> {
+fn notes(summary: &Summary, rewritten: u64, inputs: &[InputStatistics]) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |count: u64, one: &str, many: &str| {
         if count > 0 {
@@ -282,16 +304,11 @@ fn notes(
             ));
         }
     }
-    // Corruption does not hit every packet of a flow and none of another.
-    let rewritten = flows
-        .iter()
-        .filter(|(_, count)| count.icrc_checked > 3 && count.icrc_invalid == count.icrc_checked)
-        .count();
     if rewritten > 0 {
         notes.push(format!(
             "{}: every ICRC is wrong, as when addresses or the IP identification were rewritten \
              (NAT, an anonymiser), not as when packets are corrupted",
-            plural(rewritten as u64, "flow", "flows")
+            plural(rewritten, "flow", "flows")
         ));
     }
     notes

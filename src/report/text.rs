@@ -92,6 +92,53 @@ pub(super) fn grouped(value: u64) -> String {
     out
 }
 
+/// Three digits of a value and its unit; the units are in steps of `step`.
+fn scaled(value: f64, step: f64, units: &[&str]) -> String {
+    let (mut value, mut unit) = (value, 0);
+    // What would be rounded up to a full step has the next unit.
+    while unit + 1 < units.len() && value >= step - 0.5 {
+        value /= step;
+        unit += 1;
+    }
+    let decimals = match value {
+        _ if unit == 0 => 0,
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {}", units[unit])
+}
+
+/// A span of time: `850 ns`, `41.3 µs`, `1.25 s`.
+pub(super) fn span(ns: u64) -> String {
+    scaled(ns as f64, 1000.0, &["ns", "µs", "ms", "s"])
+}
+
+/// A number of bytes: `64 B`, `1.50 KiB`.
+pub(super) fn bytes(count: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    scaled(count as f64, 1024.0, &units)
+}
+
+/// Bits a second: `940 Mb/s`.
+pub(super) fn bit_rate(bits_per_s: f64) -> String {
+    scaled(bits_per_s, 1000.0, &["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"])
+}
+
+/// Things a second: `12.5 k/s`.
+pub(super) fn rate(per_s: f64) -> String {
+    match per_s {
+        ..9.95 => format!("{per_s:.1} /s"),
+        _ => scaled(per_s, 1000.0, &["/s", "k/s", "M/s", "G/s"]),
+    }
+}
+
+/// A point in time as people write it; the number where it is none.
+pub(super) fn moment(ts_ns: i64) -> String {
+    jiff::Timestamp::from_nanosecond(ts_ns.into())
+        .map_or_else(|_| format!("{ts_ns} ns"), |time| format!("{time:.6}"))
+}
+
 /// Places a byte string takes on a terminal: characters, since nothing wide
 /// is ever printed.
 pub(super) fn width(text: &[u8]) -> usize {
@@ -119,6 +166,24 @@ mod tests {
         assert_eq!(text(|o| seconds(o, i64::MIN, 0)), "-9223372036.");
         assert_eq!(grouped(1234), "1234");
         assert_eq!(grouped(1_234_567), "1\u{a0}234\u{a0}567");
+    }
+
+    #[test]
+    fn quantities_have_three_digits_and_a_unit() {
+        assert_eq!(span(0), "0 ns");
+        assert_eq!(span(999), "999 ns");
+        assert_eq!(span(41_300), "41.3 µs");
+        assert_eq!(span(999_400), "999 µs");
+        assert_eq!(span(999_600), "1.00 ms");
+        assert_eq!(span(7_200_000_000_000), "7200 s");
+        assert_eq!(bytes(1000), "1000 B");
+        assert_eq!(bytes(1024), "1.00 KiB");
+        assert_eq!(bytes(65_536), "64.0 KiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+        assert_eq!(bit_rate(9.4e8), "940 Mb/s");
+        assert_eq!(rate(0.25), "0.2 /s");
+        assert_eq!(rate(12_480.0), "12.5 k/s");
+        assert_eq!(moment(1), "1970-01-01T00:00:00.000000Z");
     }
 
     #[test]

@@ -262,7 +262,7 @@ fn latency(posted: &Posted) -> String {
     }
 }
 
-pub(super) fn microseconds(ns: u64) -> String {
+fn microseconds(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{:.1} µs", ns as f64 / 1e3),
         10_000..1_000_000 => format!("{:.0} µs", ns as f64 / 1e3),

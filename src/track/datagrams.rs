@@ -39,6 +39,7 @@ impl Senders {
             flow.untracked += 1;
             return;
         };
+        flow.src_qp = Some(src_qp);
         if self.by_sender.len() >= MAX_SENDERS {
             self.by_sender.clear();
         }

@@ -7,7 +7,7 @@ use super::{
 use crate::wire::{
     aeth::NakCode,
     opcode::{Opcode, Transport, Verb},
-    types::Psn,
+    types::{Psn, QpNumber},
 };
 
 /// Counts of packets by PSN state, of the requests or of the READ responses
@@ -159,6 +159,9 @@ pub struct Flow {
     pub peer: Option<FlowId>,
     /// How the two were found to belong together.
     pub how: How,
+    /// Queue pair that the flow comes from, once its peer is known; of
+    /// datagrams that of the last one.
+    pub src_qp: Option<QpNumber>,
     /// The connection, where the communication manager set it up.
     pub connection: Option<ConnectionId>,
     /// DSCP of the first packet.
@@ -235,6 +238,7 @@ impl Flow {
             retransmit_runs: RunCounts::default(),
             peer: None,
             how: How::Unpaired,
+            src_qp: record.src_qp,
             connection: None,
             dscp: record.dscp,
             ended: false,

@@ -1,33 +1,45 @@
 //! Distribution of times.
 
-use hdrhistogram::Histogram;
+/// Buckets between two powers of two: a value is known to one part in 128.
+const STEPS: u32 = 64;
 
-/// Values kept one by one before a histogram takes over: most flows have few,
-/// and a histogram takes kilobytes.
+/// Times kept one by one before buckets take over.
 const FEW: usize = 32;
-/// Longest time told apart: an hour.
-const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Distribution of times in nanoseconds; quantiles are right to 1 %.
-#[derive(Debug, Clone)]
+/// Distribution of times in nanoseconds; quantiles are exact for few times and
+/// right to 1 % for many.
+///
+/// Only buckets that hold something are kept: the times of one flow lie close
+/// together, and there may be a million flows.
+#[derive(Debug, Clone, Default)]
 pub struct Latency {
-    kept: Kept,
+    /// In order, while there are few.
+    few: Vec<u64>,
+    /// Buckets and how many times each holds, the shortest first.
+    buckets: Vec<(u16, u32)>,
+    count: u64,
     max: u64,
 }
 
-#[derive(Debug, Clone)]
-enum Kept {
-    Few(Vec<u64>),
-    Many(Box<Histogram<u32>>),
+/// The bucket of a time: exact below `STEPS`, then `STEPS` to each doubling.
+const fn bucket(ns: u64) -> u16 {
+    if ns < STEPS as u64 {
+        return ns as u16;
+    }
+    let doubling = ns.ilog2() - STEPS.ilog2();
+    let step = (ns >> doubling) as u32 - STEPS;
+    ((doubling + 1) * STEPS + step) as u16
 }
 
-impl Default for Latency {
-    fn default() -> Self {
-        Self {
-            kept: Kept::Few(Vec::new()),
-            max: 0,
-        }
+/// The middle of a bucket.
+const fn middle(bucket: u16) -> u64 {
+    let bucket = bucket as u32;
+    if bucket < STEPS {
+        return bucket as u64;
     }
+    let (doubling, step) = (bucket / STEPS - 1, bucket % STEPS);
+    let from = ((STEPS + step) as u64) << doubling;
+    from + (1 << doubling) / 2
 }
 
 impl Latency {
@@ -36,50 +48,56 @@ impl Latency {
     pub fn add(&mut self, ns: i64) {
         let ns = u64::try_from(ns).unwrap_or(0);
         self.max = self.max.max(ns);
-        match &mut self.kept {
-            Kept::Few(few) if few.len() < FEW => few.push(ns),
-            Kept::Few(few) => {
-                let Ok(mut many) = Histogram::new_with_bounds(1, LONGEST_NS, 2) else {
-                    return;
-                };
-                for value in few.iter().copied().chain([ns]) {
-                    many.saturating_record(value);
-                }
-                self.kept = Kept::Many(Box::new(many));
+        self.count += 1;
+        if self.buckets.is_empty() {
+            if self.few.len() < FEW {
+                let at = self.few.partition_point(|other| *other <= ns);
+                self.few.insert(at, ns);
+                return;
             }
-            Kept::Many(many) => many.saturating_record(ns),
+            for ns in std::mem::take(&mut self.few) {
+                self.count_in(ns);
+            }
+        }
+        self.count_in(ns);
+    }
+
+    fn count_in(&mut self, ns: u64) {
+        let bucket = bucket(ns);
+        let at = self.buckets.partition_point(|(other, _)| *other < bucket);
+        match self.buckets.get_mut(at) {
+            Some((other, count)) if *other == bucket => *count = count.saturating_add(1),
+            _ => self.buckets.insert(at, (bucket, 1)),
         }
     }
 
     /// How many times were taken in.
     #[must_use]
-    pub fn count(&self) -> u64 {
-        match &self.kept {
-            Kept::Few(few) => few.len() as u64,
-            Kept::Many(many) => many.len(),
-        }
+    pub const fn count(&self) -> u64 {
+        self.count
     }
 
     /// The time that a share (0 to 1) of all is no longer than; `None` when
     /// there are none.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
-        match &self.kept {
-            Kept::Few(few) if few.is_empty() => None,
-            Kept::Few(few) => {
-                let mut sorted = few.clone();
-                sorted.sort_unstable();
-                let rank = (share * sorted.len() as f64).ceil() as usize;
-                Some(sorted[rank.clamp(1, sorted.len()) - 1])
-            }
-            Kept::Many(many) => Some(many.value_at_quantile(share).min(self.max)),
+        let rank = ((share * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        if self.buckets.is_empty() {
+            return self.few.get(rank as usize - 1).copied();
         }
+        let mut seen = 0;
+        let holds = |(_, count): &&(u16, u32)| {
+            seen += u64::from(*count);
+            seen >= rank
+        };
+        let (bucket, _) = self.buckets.iter().find(holds)?;
+        Some(middle(*bucket).min(self.max))
     }
 
     /// The longest time; `None` when there are none.
     #[must_use]
     pub fn max(&self) -> Option<u64> {
-        (self.count() > 0).then_some(self.max)
+        (self.count > 0).then_some(self.max)
     }
 }
 
@@ -88,9 +106,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn buckets_follow_each_other_and_hold_their_middle() {
+        let mut last = 0;
+        for ns in (0..5000).chain((13..64).map(|shift| (1u64 << shift) - 1)) {
+            let bucket = bucket(ns);
+            assert!(bucket >= last, "{ns}");
+            last = bucket;
+            let off = middle(bucket).abs_diff(ns);
+            assert!(off as f64 <= ns as f64 / 127.0, "{ns}: {off}");
+        }
+        assert_eq!(bucket(u64::MAX), 59 * 64 - 1);
+    }
+
+    #[test]
     fn quantiles_of_few_and_of_many() {
         let mut latency = Latency::default();
         assert_eq!((latency.quantile(0.5), latency.max()), (None, None));
+        let near = |latency: &Latency, share: f64, value: f64| {
+            let got = latency.quantile(share).unwrap() as f64;
+            assert!((got / value - 1.0).abs() < 0.01, "{share}: {got}");
+        };
         for ns in (1..=20).rev() {
             latency.add(ns * 1000);
         }
@@ -100,12 +135,8 @@ mod tests {
             latency.add(ns * 1000);
         }
         assert_eq!(latency.count(), 1000);
-        let near = |share: f64, value: f64| {
-            let got = latency.quantile(share).unwrap() as f64;
-            assert!((got / value - 1.0).abs() < 0.01, "{share}: {got}");
-        };
-        near(0.5, 500_000.0);
-        near(0.99, 990_000.0);
+        near(&latency, 0.5, 500_000.0);
+        near(&latency, 0.99, 990_000.0);
         assert_eq!(latency.max(), Some(1_000_000));
     }
 

@@ -4,7 +4,7 @@ use super::{FlowId, FlowKey, Remote};
 use crate::wire::{
     aeth::AethKind,
     opcode::{Opcode, Transport, Verb},
-    types::Psn,
+    types::{Psn, QpNumber},
 };
 
 /// The kind of an operation: what a work request asked for.
@@ -64,6 +64,8 @@ pub struct Message {
     pub flow: FlowId,
     /// The flow.
     pub key: FlowKey,
+    /// Queue pair that it comes from, where known by its end.
+    pub src_qp: Option<QpNumber>,
     /// What it does.
     pub operation: Operation,
     /// PSN of its first packet that was seen.

@@ -8,10 +8,12 @@ mod answers;
 mod cm;
 mod connection;
 mod datagrams;
+mod distribution;
 mod event;
 mod flow;
 mod latency;
 mod manager;
+mod memory;
 mod message;
 mod open;
 mod pairing;
@@ -25,12 +27,16 @@ mod tracker;
 
 pub use cm::{CmKind, CmRecord};
 pub use connection::{CmLife, CmState, Connection, ConnectionId, Endpoint, How, service_name};
+pub use distribution::{Distribution, MAX_SPREADS, Spread};
 pub use event::{Cause, Event, EventKind, Listener};
 pub use flow::{Flow, NAK_SLOTS, OpCounts, PsnCounts, RunCounts};
 pub use latency::Latency;
+pub use memory::{
+    Access, Accesses, Intervals, MAX_INTERVALS, MAX_REGIONS, MemoryMap, Refused, Region, Volume,
+};
 pub use message::{Message, Operation};
 pub use record::{Fingerprint, FlowKey, IcrcState, Observed, Record, Remote};
-pub use summary::{FlowCount, MAX_FLOWS, Summary};
+pub use summary::{FlowCount, LinkCounts, MAX_FLOWS, Summary};
 pub use tracker::{Evicted, FlowId, Limits, Tracker};
 
 #[cfg(test)]

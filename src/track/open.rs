@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{
-    FlowId, FlowKey, Message, Operation, Record, Remote,
+    Flow, Message, Operation, Record, Remote,
     sequence::{Pos, psn},
 };
 use crate::wire::{
@@ -155,10 +155,11 @@ impl Open {
     }
 
     /// The message as it stands at its end.
-    pub fn message(&self, flow: FlowId, key: FlowKey, acked_ns: Option<i64>) -> Message {
+    pub fn message(&self, flow: &Flow, acked_ns: Option<i64>) -> Message {
         Message {
-            flow,
-            key,
+            flow: flow.id,
+            key: flow.key,
+            src_qp: flow.src_qp,
             operation: Operation::of(self.opcode),
             first_psn: psn(self.first),
             last_psn: psn(self.last),

@@ -267,7 +267,7 @@ impl Flow {
         acked_ns: Option<i64>,
         listener: &mut L,
     ) {
-        let message = open.message(self.id, self.key, acked_ns);
+        let message = open.message(self, acked_ns);
         self.messages += 1;
         if message.complete {
             self.message_bytes += message.bytes;

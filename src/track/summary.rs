@@ -25,6 +25,38 @@ pub struct FlowCount {
     pub order: u64,
 }
 
+/// Counts of frames by link type: few different ones in a capture, so a short
+/// list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    list: Vec<(LinkType, u64)>,
+}
+
+impl LinkCounts {
+    /// Counts one frame.
+    #[inline]
+    pub fn add(&mut self, link: LinkType) {
+        self.add_many(link, 1);
+    }
+
+    fn add_many(&mut self, link: LinkType, frames: u64) {
+        match self.list.iter_mut().find(|(known, _)| *known == link) {
+            Some((_, count)) => *count += frames,
+            None => self.list.push((link, frames)),
+        }
+    }
+
+    /// Forgets all counts.
+    pub fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    /// Counts in the order in which the link types appeared.
+    pub fn iter(&self) -> impl Iterator<Item = (LinkType, u64)> {
+        self.list.iter().copied()
+    }
+}
+
 /// Counts over all packets seen so far.
 #[derive(Debug, Clone)]
 pub struct Summary {
@@ -52,6 +84,11 @@ pub struct Summary {
     icrc: [u64; 3],
     skipped: [u64; Reason::ALL.len()],
     unsupported: BTreeMap<LinkType, u64>,
+    /// Frames by link type, where they were counted; see
+    /// [`Summary::add_links`].
+    pub links: LinkCounts,
+    /// Whether packets are counted by flow.
+    by_flow: bool,
     flows: HashMap<FlowKey, FlowCount, foldhash::fast::RandomState>,
     /// Packets of flows beyond [`MAX_FLOWS`].
     pub beyond_cap: u64,
@@ -75,6 +112,8 @@ impl Default for Summary {
             icrc: [0; 3],
             skipped: [0; Reason::ALL.len()],
             unsupported: BTreeMap::new(),
+            links: LinkCounts::default(),
+            by_flow: true,
             flows: HashMap::default(),
             beyond_cap: 0,
             last_ts: i64::MIN,
@@ -83,6 +122,24 @@ impl Default for Summary {
 }
 
 impl Summary {
+    /// A summary that leaves out [`Summary::flows`], for use beside a tracker,
+    /// which keeps them.
+    #[must_use]
+    pub fn without_flows() -> Self {
+        Self {
+            by_flow: false,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in the link types of a batch. They are counted where frames are
+    /// decoded, since a decoded packet does not carry its own.
+    pub fn add_links(&mut self, links: &LinkCounts) {
+        for (link, frames) in links.iter() {
+            self.links.add_many(link, frames);
+        }
+    }
+
     /// Counts one captured frame.
     pub fn add(&mut self, observed: &Observed) {
         self.frames += 1;
@@ -114,6 +171,12 @@ impl Summary {
         operation.1 += u64::from(record.payload_len);
         self.icrc[record.icrc as usize] += 1;
 
+        if self.by_flow {
+            self.flow(record);
+        }
+    }
+
+    fn flow(&mut self, record: &Record) {
         let order = self.flows.len();
         if order >= MAX_FLOWS && !self.flows.contains_key(&record.flow) {
             self.beyond_cap += 1;

@@ -569,3 +569,13 @@ fn the_number_of_flows_is_bounded() {
     assert_eq!(kept + evicted.packets, packets);
     assert_eq!(story.heard.messages.len() as u64, packets);
 }
+
+#[test]
+fn a_first_packet_that_is_refused_finds_its_answer() {
+    let mut story = Story::default();
+    story.ask(FIRST, 5);
+    story.reply(ACK, 5, 0x62);
+    story.end();
+    assert_eq!(story.flow(true).how, How::Inferred);
+    assert!(story.heard.messages[0].refused.is_some());
+}

@@ -14,7 +14,7 @@ use super::{
 use crate::wire::opcode::{Transport, Verb};
 
 /// Number of a flow's entry in a tracker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId {
     /// Entries whose place was given to another flow have an older generation.
     generation: u32,
@@ -332,11 +332,12 @@ impl Tracker {
     }
 
     fn pair(&mut self, one: usize, other: usize, how: How) {
-        let (one_id, other_id) = (self.flows[one].id, self.flows[other].id);
+        let ends = [one, other].map(|slot| (self.flows[slot].id, self.flows[slot].key.dest_qp));
         let mtu = self.flows[one].mtu.or(self.flows[other].mtu);
-        for (slot, peer) in [(one, other_id), (other, one_id)] {
+        for (slot, (peer, src_qp)) in [(one, ends[1]), (other, ends[0])] {
             let flow = &mut self.flows[slot];
             flow.peer = Some(peer);
+            flow.src_qp = Some(src_qp);
             flow.how = how;
             flow.mtu = mtu;
             flow.state.votes = Vec::new();
@@ -385,13 +386,12 @@ impl Tracker {
             if self.flows[peer].mtu.is_none() {
                 self.flows[peer].mtu = self.flows[slot].mtu;
             }
-        } else if reliable && (record.ack_req || info.verb == Verb::Read || after > before) {
+        } else if reliable && (record.ack_req || info.position.begins()) {
+            // What a message begins with may be refused before its end.
             let advertised = &mut self.flows[slot].state.advertised;
             let FlowKey { src, dst, .. } = record.flow;
-            if record.ack_req || !matches!(info.verb, Verb::Send | Verb::Write) {
-                self.waiting
-                    .advertise(src, dst, record.psn, slot as u32, advertised);
-            }
+            self.waiting
+                .advertise(src, dst, record.psn, slot as u32, advertised);
         }
         let keep = if self.open > MAX_OPEN {
             OPEN[2]
@@ -504,6 +504,7 @@ impl Tracker {
             for slot in [slot, peer] {
                 let flow = &mut self.flows[slot];
                 flow.peer = None;
+                flow.src_qp = None;
                 flow.how = How::Unpaired;
                 flow.state.misfits = 0;
                 flow.state.advertised = 0;

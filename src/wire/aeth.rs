@@ -44,17 +44,29 @@ impl NakCode {
     /// The responder could not complete the request.
     pub const REMOTE_OPERATION: Self = Self(3);
 
+    /// Key in machine-readable output, and the specification's words.
+    const NAMES: [(&'static str, &'static str); 5] = [
+        ("sequence_error", "PSN sequence error"),
+        ("invalid_request", "invalid request"),
+        ("remote_access_error", "remote access error"),
+        ("remote_operational_error", "remote operational error"),
+        ("invalid_rd_request", "invalid RD request"),
+    ];
+
     /// The specification's words for the code.
     #[must_use]
-    pub const fn words(self) -> Option<&'static str> {
-        match self.0 {
-            0 => Some("PSN sequence error"),
-            1 => Some("invalid request"),
-            2 => Some("remote access error"),
-            3 => Some("remote operational error"),
-            4 => Some("invalid RD request"),
-            _ => None,
-        }
+    pub fn words(self) -> Option<&'static str> {
+        Self::NAMES
+            .get(usize::from(self.0))
+            .map(|(_, words)| *words)
+    }
+
+    /// Key for the code in machine-readable output.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        Self::NAMES
+            .get(usize::from(self.0))
+            .map_or("other", |(key, _)| key)
     }
 }
 

@@ -18,7 +18,10 @@ use super::{
     reth::Reth,
     xrceth::Xrceth,
 };
-use crate::frame::{Datagram, Layer, Reason, Skip};
+use crate::{
+    frame::{Datagram, Layer, Reason, Skip},
+    source::CONTROL_MARK,
+};
 
 /// The extension headers that were found; `None` where the opcode has none of
 /// that kind or the capture cut it off.
@@ -154,6 +157,14 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub fn cm(&self) -> Option<CmMessage<'a>> {
         CmMessage::find(self.bth.opcode, self.bth.dest_qp, self.payload)
+    }
+
+    /// Whether it is a control frame, by which a write run's listener proves
+    /// that it hears: RoCE in form, and nobody's traffic.
+    #[must_use]
+    #[inline]
+    pub fn is_control(&self) -> bool {
+        self.bth.opcode.0 == 0xff && self.payload.starts_with(CONTROL_MARK)
     }
 
     /// The invariant CRC as it stands in the packet, where it was captured.

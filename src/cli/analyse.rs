@@ -1,0 +1,442 @@
+//! What the commands have in common that follow flows: packets in, state kept,
+//! a report at the end or every so often.
+
+use std::{
+    io,
+    net::IpAddr,
+    ops::ControlFlow,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::bail;
+use clap::Args;
+use roce_sniff::{
+    Options, decode,
+    filter::FlowFilter,
+    frame::Reason,
+    pipeline,
+    report::{Capture, Interval},
+    source::{BATCH_BYTES, Batch, InputStatistics, PacketSource, SourceError},
+    track::{Limits, LinkCounts, Listener, Observed, Record, Summary, Tracker},
+    wire::types::QpNumber,
+};
+
+use super::{
+    Outcome,
+    args::{InputArgs, OutputArgs, duration, qp_number},
+    complain,
+    live::LiveArgs,
+    output::Output,
+    tap::TapArgs,
+};
+
+/// Where packets come from, which rows to show, how they are written.
+#[derive(Debug, Args)]
+pub struct AnalyseArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+
+    #[command(flatten)]
+    pub live: LiveArgs,
+
+    #[command(flatten)]
+    pub tap: TapArgs,
+
+    /// Report every so often while the capture goes on, as 1s
+    #[arg(long, value_name = "TIME", value_parser = interval, requires = "live", conflicts_with = "files",
+        help_heading = "Live capture")]
+    pub interval: Option<Duration>,
+
+    #[command(flatten)]
+    pub rows: RowArgs,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Which flows to show. All packets are followed, whatever is shown: a flow
+/// without some of its packets would look like one that lost them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Rows (all packets are followed; both must hold; within one, any)")]
+pub struct RowArgs {
+    /// To or, where known, from this queue pair, decimal or 0x…
+    #[arg(long, value_name = "QPN", value_delimiter = ',', value_parser = qp_number)]
+    pub qp: Vec<QpNumber>,
+
+    /// From or to this address
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    pub host: Vec<IpAddr>,
+
+    /// Every row of tables, however many
+    #[arg(long)]
+    pub all: bool,
+
+    // Known, so that the answer to them can be more than that they are not.
+    #[arg(long, hide = true)]
+    psn: Option<String>,
+    #[arg(long, hide = true)]
+    nak: bool,
+    #[arg(long, hide = true)]
+    cm: bool,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time < Duration::from_millis(100) => Err("shorter than 100ms".into()),
+        time => Ok(time),
+    }
+}
+
+impl RowArgs {
+    /// The flows to show.
+    pub fn filter(&self) -> anyhow::Result<FlowFilter> {
+        for (given, name) in [
+            (self.psn.is_some(), "--psn"),
+            (self.nak, "--nak"),
+            (self.cm, "--cm"),
+        ] {
+            if given {
+                refuse(name)?;
+            }
+        }
+        Ok(FlowFilter {
+            qps: self.qp.clone(),
+            hosts: self.host.clone(),
+        })
+    }
+}
+
+/// Refuses a filter of packets.
+pub fn refuse(name: &str) -> anyhow::Result<()> {
+    bail!(
+        "{name} picks packets, and a flow is judged by all of its packets: choose flows by --qp \
+         and --host, or packets with `roce-sniff packets {name}`"
+    )
+}
+
+/// A capture, as far as it was followed.
+pub struct Followed<'a> {
+    pub capture: Capture<'a>,
+    pub tracker: &'a Tracker,
+    /// The stretch of time that is over, where the capture goes on.
+    pub interval: Option<&'a Interval>,
+}
+
+/// What a command makes of flows and messages: it is told of them as a
+/// [`Listener`], and asked for its report.
+pub trait Analysis: Listener + Send {
+    /// Writes what comes before everything else. `names` are those of the
+    /// inputs, by number.
+    fn begin(&mut self, _names: &[String], _out: &mut Output) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Writes what the last packets brought.
+    fn drain(&mut self, _out: &mut Output) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Writes the report.
+    fn report(&mut self, followed: &Followed<'_>, out: &mut Output) -> io::Result<()>;
+}
+
+/// Runs a command.
+pub fn run(args: &AnalyseArgs, analysis: &mut impl Analysis) -> anyhow::Result<Outcome> {
+    if args.live.iface.is_some() || args.tap.tap {
+        capture(args, analysis)
+    } else {
+        read(args, analysis)
+    }
+}
+
+/// Follows the packets of files.
+fn read(args: &AnalyseArgs, analysis: &mut impl Analysis) -> anyhow::Result<Outcome> {
+    let mut source = args.input.source(BATCH_BYTES)?;
+    let names = args.input.names();
+    let mut output = Output::open(&args.output, &args.input.files, false)?;
+    let mut fold = Fold::new(args, analysis, None);
+    fold.begin(&names, &mut output);
+    follow(args, &mut source, &mut fold, &mut output);
+    let statistics = source.statistics();
+    // Where not one input could be opened there is nothing to report.
+    if !statistics.is_empty() {
+        fold.end(&names, &statistics, &mut output);
+    }
+    fold.outcome()
+}
+
+/// Follows packets as they pass a network device, or the driver.
+#[cfg(all(feature = "live", unix))]
+fn capture(args: &AnalyseArgs, analysis: &mut impl Analysis) -> anyhow::Result<Outcome> {
+    let mut source = super::live::LiveCapture::open(&args.live, &args.tap, args.input.port)?;
+    let mut output = Output::open(&args.output, &[], args.live.takes_stdout())?;
+    if !args.output.quiet {
+        source.announce();
+    }
+    let counted = Counted::default();
+    let mut fold = Fold::new(args, analysis, Some(&counted));
+    fold.begin(&source.names(), &mut output);
+    let mut watched = Watched {
+        source: &mut source,
+        counted: &counted,
+        // Counters are read once a report at most.
+        every: args.interval,
+        read: Instant::now(),
+    };
+    follow(args, &mut watched, &mut fold, &mut output);
+    // The recording is ended whatever became of the report.
+    let statistics = source.finish();
+    let no_files: &[String] = &[];
+    if let Ok(statistics) = &statistics {
+        fold.end(no_files, statistics, &mut output);
+    }
+    let outcome = fold.outcome()?;
+    let statistics = statistics?;
+    if args.output.format != super::args::Format::Table || args.output.quiet {
+        super::packets::tell_dropped(&statistics);
+    }
+    Ok(outcome)
+}
+
+#[cfg(not(all(feature = "live", unix)))]
+fn capture(_: &AnalyseArgs, _: &mut impl Analysis) -> anyhow::Result<Outcome> {
+    bail!("this roce-sniff cannot capture: it was built without the feature `live`, for Unix only")
+}
+
+fn follow<A: Analysis>(
+    args: &AnalyseArgs,
+    source: &mut impl PacketSource,
+    fold: &mut Fold<'_, A>,
+    output: &mut Output,
+) {
+    let options = args.input.options();
+    pipeline::run(
+        source,
+        args.input.threads(),
+        |batch, chunk: &mut Chunk| chunk.decode(batch, options),
+        |chunk| fold.chunk(chunk, output),
+    );
+}
+
+/// Packets of a batch, decoded.
+#[derive(Default)]
+struct Chunk {
+    observed: Vec<Observed>,
+    links: LinkCounts,
+}
+
+impl Chunk {
+    fn decode(&mut self, batch: &Batch, options: Options) {
+        self.observed.clear();
+        self.links.clear();
+        for raw in batch.packets() {
+            self.links.add(raw.link);
+            self.observed.push(match decode(&raw, &options) {
+                Ok(packet) if packet.is_control() => Observed::Skipped(Reason::Control, raw.link),
+                Ok(packet) => Observed::Packet(Record::new(&raw, &packet)),
+                Err(skip) => Observed::Skipped(skip.reason, raw.link),
+            });
+        }
+    }
+}
+
+/// What the inputs counted last, for reports while the capture goes on.
+#[derive(Default)]
+struct Counted(Mutex<Vec<InputStatistics>>);
+
+impl Counted {
+    #[cfg(all(feature = "live", unix))]
+    fn put(&self, statistics: Vec<InputStatistics>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = statistics;
+    }
+
+    fn get(&self) -> Vec<InputStatistics> {
+        let counted = self.0.lock();
+        counted.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A source whose counters are read between batches.
+#[cfg(all(feature = "live", unix))]
+struct Watched<'a, S> {
+    source: &'a mut S,
+    counted: &'a Counted,
+    every: Option<Duration>,
+    read: Instant,
+}
+
+#[cfg(all(feature = "live", unix))]
+impl<S: PacketSource> PacketSource for Watched<'_, S> {
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, SourceError> {
+        let more = self.source.next_batch(batch);
+        if let Some(every) = self.every
+            && self.read.elapsed() >= every / 2
+        {
+            self.counted.put(self.source.statistics());
+            self.read = Instant::now();
+        }
+        more
+    }
+
+    fn may_block(&self) -> bool {
+        self.source.may_block()
+    }
+
+    fn statistics(&self) -> Vec<InputStatistics> {
+        self.source.statistics()
+    }
+}
+
+/// When the next report is due, and what the last one said.
+struct Clock<'a> {
+    every: Duration,
+    last: Instant,
+    interval: Interval,
+    counted: &'a Counted,
+}
+
+/// Takes the chunks in order.
+struct Fold<'a, A> {
+    analysis: &'a mut A,
+    summary: Summary,
+    tracker: Tracker,
+    clock: Option<Clock<'a>>,
+    complete: bool,
+    written: io::Result<()>,
+}
+
+impl<'a, A: Analysis> Fold<'a, A> {
+    fn new(args: &AnalyseArgs, analysis: &'a mut A, counted: Option<&'a Counted>) -> Self {
+        let clock = args.interval.zip(counted).map(|(every, counted)| Clock {
+            every,
+            last: Instant::now(),
+            interval: Interval::default(),
+            counted,
+        });
+        Self {
+            analysis,
+            summary: Summary::without_flows(),
+            tracker: Tracker::new(Limits::default()),
+            clock,
+            complete: true,
+            written: Ok(()),
+        }
+    }
+
+    fn begin(&mut self, names: &[String], output: &mut Output) {
+        self.written = self.analysis.begin(names, output);
+    }
+
+    fn chunk(
+        &mut self,
+        chunk: Result<&mut Chunk, SourceError>,
+        output: &mut Output,
+    ) -> ControlFlow<()> {
+        if self.written.is_err() {
+            return ControlFlow::Break(());
+        }
+        match chunk {
+            Ok(chunk) => self.take(chunk),
+            Err(error) => {
+                self.complete = false;
+                // What was found comes first, also where both go to one
+                // terminal or file.
+                self.written = self.analysis.drain(output);
+                complain(&error.to_string());
+            }
+        }
+        if self.written.is_ok() {
+            self.written = self.analysis.drain(output);
+        }
+        if self.written.is_ok() {
+            self.written = self.tick(output);
+        }
+        if self.written.is_err() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn take(&mut self, chunk: &Chunk) {
+        self.summary.add_links(&chunk.links);
+        for observed in &chunk.observed {
+            self.summary.add(observed);
+            if let Observed::Packet(record) = observed {
+                self.tracker.add(record, self.analysis);
+            }
+        }
+    }
+
+    /// Reports where it is time to.
+    fn tick(&mut self, output: &mut Output) -> io::Result<()> {
+        let Some(clock) = &mut self.clock else {
+            return Ok(());
+        };
+        let length = clock.last.elapsed();
+        if length < clock.every {
+            return Ok(());
+        }
+        clock.last = Instant::now();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        clock.interval.end_ns = now.map_or(0, |now| now.as_nanos() as i64);
+        clock.interval.length = length;
+        let inputs = clock.counted.get();
+        let followed = Followed {
+            capture: Capture {
+                summary: &self.summary,
+                files: &[],
+                inputs: &inputs,
+                complete: self.complete,
+            },
+            tracker: &self.tracker,
+            interval: Some(&clock.interval),
+        };
+        self.analysis.report(&followed, output)?;
+        clock.interval.next(&self.tracker);
+        io::Write::flush(output)
+    }
+
+    fn end(&mut self, files: &[String], inputs: &[InputStatistics], output: &mut Output) {
+        if self.written.is_err() {
+            return;
+        }
+        self.tracker.finish(self.analysis);
+        self.written = self.last(files, inputs, output);
+    }
+
+    fn last(
+        &mut self,
+        files: &[String],
+        inputs: &[InputStatistics],
+        output: &mut Output,
+    ) -> io::Result<()> {
+        self.analysis.drain(output)?;
+        let followed = Followed {
+            capture: Capture {
+                summary: &self.summary,
+                files,
+                inputs,
+                complete: self.complete,
+            },
+            tracker: &self.tracker,
+            interval: None,
+        };
+        self.analysis.report(&followed, output)?;
+        io::Write::flush(output)
+    }
+
+    fn outcome(self) -> anyhow::Result<Outcome> {
+        let outcome = if self.complete {
+            Outcome::Done
+        } else {
+            Outcome::Incomplete
+        };
+        match self.written {
+            // Whoever read our output has seen enough; what could not be read
+            // is still worth telling.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(outcome),
+            written => written.map(|()| outcome).map_err(Into::into),
+        }
+    }
+}
