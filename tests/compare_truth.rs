@@ -178,3 +178,11 @@ fn notifications_are_all_alike_and_still_told_apart() {
     let frames: Vec<u64> = lost.iter().map(|n| n + 1).collect();
     assert_eq!(alike_lost(&sent, &arrived), frames);
 }
+
+#[test]
+fn both_ends_of_lossy_traffic_in_80_columns() {
+    let files = [fixture("read_loss"), fixture("read_loss_responder")];
+    let printed = compare(&["--width", "80"], &[&files[0], &files[1]]).ok("a table");
+    let directory = fixture("any").parent().unwrap().display().to_string();
+    insta::assert_snapshot!(printed.stdout.replace(&directory, "fixtures"));
+}

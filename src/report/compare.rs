@@ -14,7 +14,7 @@ use super::{
     text::{grouped, plural, seconds, span},
 };
 use crate::{
-    compare::{Bound, Changed, Comparison, Counts, End, Fate, FlowLeg, How, Leg, Sighting},
+    compare::{Bound, Changed, Comparison, Counts, Delays, End, Fate, FlowLeg, How, Leg, Sighting},
     track::IcrcState,
 };
 
@@ -258,62 +258,82 @@ fn exact(ns: u64) -> String {
     format!("{}.{rest:0digits$} {unit}", grouped(whole))
 }
 
+/// A column of the table of flows.
+type Column = (&'static str, fn(&Leg, &FlowLeg) -> String);
+
+/// Which flow a row is about.
+const KEY: [Column; 3] = [
+    ("flow", |_, flow| {
+        format!("{} → {}", flow.key.src, flow.key.dst)
+    }),
+    ("dest QP", |_, flow| flow.key.dest_qp.to_string()),
+    ("way", |leg, flow| {
+        flow.bound
+            .map_or(String::new(), |(bound, _)| arrow(leg, bound))
+    }),
+];
+
+/// What became of its packets.
+const COUNTS: [Column; 4] = [
+    ("matched", |_, flow| grouped(flow.counts.matched)),
+    ("lost", |_, flow| some(flow.counts.fate(Fate::Lost))),
+    ("only", |_, flow| some(flow.counts.fate(Fate::Only))),
+    ("changed", |_, flow| some(flow.counts.changed())),
+];
+
+/// How long they took.
+const DELAYS: [Column; 4] = [
+    ("delay min", |_, flow| {
+        delay(flow, |delays| u64::try_from(delays.min_ns).unwrap_or(0))
+    }),
+    ("p50", |_, flow| delay(flow, |delays| delays.p50_ns)),
+    ("p99", |_, flow| delay(flow, |delays| delays.p99_ns)),
+    ("max", |_, flow| delay(flow, |delays| delays.max_ns)),
+];
+
+/// Narrower terminals get counts and delays one below the other.
+const WIDE: usize = 104;
+
+/// A count; none is easier to pass over as a dot.
+fn some(count: u64) -> String {
+    if count == 0 {
+        "·".to_owned()
+    } else {
+        grouped(count)
+    }
+}
+
+fn delay(flow: &FlowLeg, of: fn(&Delays) -> u64) -> String {
+    let delays = flow.delays.as_ref();
+    delays.map_or("–".to_owned(), |delays| span(of(delays)))
+}
+
 fn flows(text: &mut Vec<u8>, style: Style, leg: &Leg, options: CompareOptions) {
-    let titles = [
-        "flow",
-        "dest QP",
-        "way",
-        "matched",
-        "lost",
-        "only",
-        "changed",
-        "delay min",
-        "p50",
-        "p99",
-        "max",
-    ];
-    let mut list: Vec<&FlowLeg> = leg
-        .flows
-        .iter()
-        .filter(|flow| flow.bound.is_some())
-        .collect();
+    let all = leg.flows.iter();
+    let mut list: Vec<&FlowLeg> = all.filter(|flow| flow.bound.is_some()).collect();
     if list.is_empty() {
         return;
     }
     // Trouble first; equal ones as they appeared.
     let trouble = |counts: &Counts| counts.fate(Fate::Lost) + counts.fate(Fate::Only);
     list.sort_by_key(|flow| std::cmp::Reverse(trouble(&flow.counts)));
-    let mut table = table(&titles, options.width);
-    for flow in list.iter().take(options.rows()) {
-        let counts = &flow.counts;
-        let some = |count: u64| {
-            if count == 0 {
-                "·".to_owned()
-            } else {
-                grouped(count)
-            }
-        };
-        let delay = |of: &dyn Fn(&crate::compare::Delays) -> u64| {
-            let delays = flow.delays.as_ref();
-            delays.map_or("–".to_owned(), |delays| span(of(delays)))
-        };
-        table.add_row([
-            format!("{} → {}", flow.key.src, flow.key.dst),
-            flow.key.dest_qp.to_string(),
-            flow.bound
-                .map_or(String::new(), |(bound, _)| arrow(leg, bound)),
-            grouped(counts.matched),
-            some(counts.fate(Fate::Lost)),
-            some(counts.fate(Fate::Only)),
-            some(counts.changed()),
-            delay(&|delays| u64::try_from(delays.min_ns).unwrap_or(0)),
-            delay(&|delays| delays.p50_ns),
-            delay(&|delays| delays.p99_ns),
-            delay(&|delays| delays.max_ns),
-        ]);
+    let tables = if options.width.is_none_or(|width| width >= WIDE) {
+        vec![[KEY.as_slice(), &COUNTS, &DELAYS].concat()]
+    } else {
+        vec![
+            [KEY.as_slice(), &COUNTS].concat(),
+            [KEY.as_slice(), &DELAYS].concat(),
+        ]
+    };
+    for columns in tables {
+        let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
+        let mut table = table(&titles, options.width);
+        for flow in list.iter().take(options.rows()) {
+            table.add_row(columns.iter().map(|(_, cell)| cell(leg, flow)));
+        }
+        put(text, style, &table);
+        more(text, list.len(), options, "more flow", "more flows");
     }
-    put(text, style, &table);
-    more(text, list.len(), options, "more flow", "more flows");
 }
 
 /// Says how many rows were left out.
@@ -388,7 +408,7 @@ impl Lists<'_> {
             let (there, other) = saw(self.leg, end);
             let (there, other) = (letter(there), letter(other));
             let heading = if fate == Fate::Lost {
-                format!("Lost {there}→{other}")
+                format!("Lost {there}→{other}, by their frames at {there}")
             } else {
                 format!("At {there} only, which packets pass after {other}")
             };
@@ -401,8 +421,7 @@ impl Lists<'_> {
                 row
             });
             let mut rows: Vec<Vec<String>> = rows.collect();
-            let frame = format!("frame at {there}");
-            let mut titles = vec![frame.as_str(), "time"];
+            let mut titles = vec!["frame", "time"];
             titles.extend(PACKET);
             if rows
                 .iter()
