@@ -11,6 +11,7 @@
 //! | [`wire`] | a datagram | [`wire::Packet`]: BTH, extension headers, payload, ICRC |
 //! | [`track`] | packets in order | flows, messages, connections, memory |
 //! | [`health`] | what a tracker tells and counts | findings: what is wrong, with evidence |
+//! | [`compare`] | packets of several points | what was lost or changed between them |
 //! | [`rdma`] | RDMA devices of this machine | a ledger of what was posted |
 //! | `host`, `lab`, `doctor` | this machine (Linux) | what is set up, what is missing |
 //! | [`report`] | packets, flows, messages, memory | tables, JSON, CSV |
@@ -29,6 +30,7 @@
 //! ```
 
 pub mod bypass;
+pub mod compare;
 #[cfg(target_os = "linux")]
 pub mod doctor;
 pub mod filter;

@@ -2,6 +2,7 @@
 
 mod analyse;
 mod args;
+mod compare;
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 mod device;
 #[cfg(target_os = "linux")]
@@ -56,7 +57,7 @@ enum Outcome {
     version,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Exit status: 0 done; 1 a verdict that was asked to be a failure (--expect, doctor or health --fail-on); 2 bad usage, an input that could not be read to its end, or a machine that cannot do it."
+    after_help = "Exit status: 0 done; 1 a verdict that was asked to be a failure (--expect, --fail-on); 2 bad usage, an input that could not be read to its end, or a machine that cannot do it."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -88,6 +89,10 @@ enum Command {
     /// congestion, each with its evidence
     Health(Box<health::HealthArgs>),
 
+    /// Compare the same traffic captured at several points: what was lost or
+    /// changed between them, how long it took
+    Compare(Box<compare::CompareArgs>),
+
     /// Find out what of this machine stands in the way of RDMA or of capturing
     /// it
     #[cfg(target_os = "linux")]
@@ -115,6 +120,7 @@ pub fn main() -> ExitCode {
         Some(Command::Messages(args)) => messages::run(&args),
         Some(Command::Memory(args)) => memory::run(&args),
         Some(Command::Health(args)) => health::run(&args),
+        Some(Command::Compare(args)) => compare::run(&args),
         #[cfg(all(feature = "verbs", target_os = "linux"))]
         Some(Command::Responder(args)) => responder::run(&args),
         #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]

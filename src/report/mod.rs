@@ -7,6 +7,9 @@
 //! when the capture ends, or every so often while it goes on.
 
 mod capture;
+mod compare;
+mod compare_document;
+mod compare_notes;
 mod connections;
 mod csv;
 mod detail;
@@ -37,6 +40,8 @@ mod write;
 mod write_document;
 
 pub use capture::Capture;
+pub use compare::{CompareOptions, print as print_compare};
+pub use compare_document::{print_csv as print_compare_csv, print_json as print_compare_json};
 pub use csv::CsvPackets;
 pub use detail::DetailPackets;
 #[cfg(target_os = "linux")]

@@ -19,7 +19,7 @@ const MAX_ADVERTISED: u32 = 4096;
 const MAX_ALIKE: usize = 256;
 /// Answers after which the flow that waited longest is believed, where nothing
 /// tells the candidates apart.
-const PATIENCE: u8 = 16;
+const PATIENCE: u8 = 8;
 
 type Host = (IpAddr, IpAddr, Psn);
 

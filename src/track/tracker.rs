@@ -75,6 +75,8 @@ const OPEN: [usize; 3] = [1024, 64, 8];
 const MAX_OPEN: usize = 1 << 20;
 /// Pairs of flows that are known before their packets come.
 const MAX_EXPECTED: usize = 1 << 17;
+/// Pairs remembered that were made although others fitted.
+const MAX_UNCERTAIN: usize = 1 << 12;
 /// Answers that do not fit before a pair is taken apart.
 const MAX_MISFITS: u8 = 3;
 
@@ -101,6 +103,8 @@ pub struct Tracker {
     recent: Recent,
     /// Datagrams are numbered by sender, whomever they go to.
     senders: Senders,
+    /// Flows of answers and their peers, where others fitted as well.
+    uncertain: Vec<(usize, usize)>,
     /// Messages under way over all flows.
     open: usize,
     /// Where the search for a flow to forget goes on.
@@ -506,6 +510,10 @@ impl Tracker {
             if !mistaken && (state.misfits < MAX_MISFITS || self.flows[slot].how != How::Inferred) {
                 return None;
             }
+            if mistaken {
+                // Whoever took the right one is mistaken as well.
+                self.part_uncertain(record.flow);
+            }
             self.part(slot, peer);
         }
         let found = self.find(slot, record, record.psn).or_else(|| {
@@ -515,8 +523,27 @@ impl Tracker {
             nak.then(|| self.find(slot, record, record.psn.advance(0xff_ffff)))?
         })?;
         self.pair(slot, found.slot as usize, How::Inferred);
-        self.flows[slot].state.uncertain = !found.certain;
+        if !found.certain && self.uncertain.len() < MAX_UNCERTAIN {
+            self.flows[slot].state.uncertain = true;
+            self.uncertain.push((slot, found.slot as usize));
+        }
         Some(found.slot as usize)
+    }
+
+    /// Takes apart all pairs between the hosts of a flow of answers that were
+    /// made although others fitted.
+    fn part_uncertain(&mut self, answers: FlowKey) {
+        let mut pairs = std::mem::take(&mut self.uncertain);
+        pairs.retain(|(slot, peer)| {
+            let flow = &self.flows[*slot];
+            let lasts = flow.state.uncertain && self.peer(*slot) == Some(*peer);
+            let hosts = (flow.key.src, flow.key.dst) == (answers.src, answers.dst);
+            if lasts && hosts {
+                self.part(*slot, *peer);
+            }
+            lasts && !hosts
+        });
+        self.uncertain = pairs;
     }
 
     /// Takes a pair apart.
@@ -527,6 +554,7 @@ impl Tracker {
             flow.src_qp = None;
             flow.how = How::Unpaired;
             flow.state.misfits = 0;
+            flow.state.uncertain = false;
             flow.state.advertised = 0;
             flow.state.suspects = Suspects::default();
         }
