@@ -5,7 +5,7 @@ use super::{
     flow::NAK_SLOTS,
     open::{By, Open},
     sequence::{Place, Pos},
-    state::{Earlier, Likeness},
+    state::{Earlier, Likeness, Tail},
 };
 use crate::wire::{
     aeth::{AethKind, NakCode},
@@ -134,8 +134,8 @@ impl Flow {
         if !self.state.requests.started() {
             return;
         }
-        self.beyond(end);
         let lost = self.state.requests.acknowledge(end);
+        self.beyond(end, record);
         if lost > 0 {
             self.count_missing();
             let kind = EventKind::CaptureLoss { missing: lost };
@@ -159,7 +159,7 @@ impl Flow {
     /// An acknowledgement of requests further on than any that was seen: they
     /// were lost by the capture, or are yet to come where captures of several
     /// places were merged.
-    fn beyond(&mut self, end: Pos) {
+    fn beyond(&mut self, end: Pos, record: &Record) {
         let next = self.state.requests.next();
         if end <= next {
             return;
@@ -176,8 +176,13 @@ impl Flow {
         self.state.requests.skip_to(end, 0, [(next, end)]);
         self.state.requests.acknowledge(end);
         self.count_missing();
-        let from = self.state.tail.map_or(next, |(from, _)| from);
-        self.state.tail = Some((from, end));
+        let from = self.state.tail.take().map_or(next, |tail| tail.from);
+        self.state.tail = Some(Tail {
+            from,
+            to: end,
+            answer: Box::new(record.clone()),
+            told: false,
+        });
     }
 
     fn asked_again(&self, pos: Pos) -> bool {

@@ -18,8 +18,10 @@ const MAX_ADVERTISED: u32 = 4096;
 /// Flows that may wait for an answer with the same PSN.
 const MAX_ALIKE: usize = 256;
 /// Answers after which the flow that waited longest is believed, where nothing
-/// tells the candidates apart.
-const PATIENCE: u8 = 8;
+/// tells the candidates apart; each mistake doubles them.
+const PATIENCE: u16 = 8;
+/// Answers after which it is believed at the latest.
+const MAX_PATIENCE: u16 = 1024;
 
 type Host = (IpAddr, IpAddr, Psn);
 
@@ -31,7 +33,8 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Takes note of a request from `src` to `dst` that an answer with `psn`
-    /// will meet; `advertised` counts those of the flow.
+    /// will meet; `advertised` counts those of the flow. False once there were
+    /// too many of them.
     pub fn advertise(
         &mut self,
         src: IpAddr,
@@ -39,9 +42,9 @@ impl Waiting {
         psn: Psn,
         slot: u32,
         advertised: &mut u32,
-    ) {
+    ) -> bool {
         if *advertised >= MAX_ADVERTISED {
-            return;
+            return false;
         }
         *advertised += 1;
         if self.flows.len() >= MAX_WAITING {
@@ -51,6 +54,7 @@ impl Waiting {
         if flows.len() < MAX_ALIKE && !flows.contains(&slot) {
             flows.push(slot);
         }
+        true
     }
 
     /// The flows that an answer from `src` to `dst` with `psn` may be for, the
@@ -77,7 +81,9 @@ impl Waiting {
 pub(super) struct Suspects {
     /// Flows that sent every PSN answered so far, before it was answered.
     flows: Vec<u32>,
-    answers: u8,
+    answers: u16,
+    /// Mistakes so far.
+    mistakes: u8,
 }
 
 /// Whom a flow answers.
@@ -89,6 +95,13 @@ pub(super) struct Found {
 }
 
 impl Suspects {
+    /// Begins anew after a mistake.
+    pub fn restart(&mut self) {
+        self.flows.clear();
+        self.answers = 0;
+        self.mistakes = self.mistakes.saturating_add(1);
+    }
+
     /// Takes in the candidates for one more answer; `shared` says that another
     /// flow had been one before it found its peer.
     pub fn narrow(&mut self, candidates: &[u32], shared: bool) -> Option<Found> {
@@ -101,13 +114,14 @@ impl Suspects {
             self.flows.retain(|slot| candidates.contains(slot));
             if self.flows.is_empty() {
                 // Contradictory, as after losses of the capture: begin anew.
-                *self = Self::default();
+                self.answers = 0;
                 return None;
             }
         }
         self.answers = self.answers.saturating_add(1);
         let alone = self.flows.len() == 1;
-        (alone || self.answers >= PATIENCE).then(|| Found {
+        let patience = (PATIENCE << self.mistakes.min(7)).min(MAX_PATIENCE);
+        (alone || self.answers >= patience).then(|| Found {
             slot: self.flows[0],
             certain: alone && candidates.len() == 1 && !shared,
         })

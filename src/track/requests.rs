@@ -4,7 +4,7 @@ use super::{
     Cause, Event, EventKind, Flow, Limits, Listener, Record, RunCounts,
     open::Open,
     sequence::{Place, Pos},
-    state::{Context, Earlier, Verdict},
+    state::{Context, Earlier, Tail, Verdict},
 };
 use crate::wire::opcode::{Position, Transport, Verb};
 
@@ -83,13 +83,11 @@ impl Flow {
             0
         };
         // What only answers showed before it is a gap from here on.
-        let shown = self
-            .state
-            .tail
-            .take()
-            .map_or(0, |(from, to)| (to - from) as u32);
-        if shown > 0 {
-            self.emit(listener, record, EventKind::CaptureLoss { missing: shown });
+        let tail = self.state.tail.take();
+        let shown = tail.as_ref().map_or(0, Tail::len);
+        let missing = tail.as_ref().map_or(0, Tail::untold);
+        if missing > 0 {
+            self.emit(listener, record, EventKind::CaptureLoss { missing });
         }
         self.newest_request(record, pos, span, gap + shown, listener);
     }
@@ -137,21 +135,25 @@ impl Flow {
         span: u32,
         listener: &mut L,
     ) -> bool {
-        let Some((from, to)) = self
-            .state
-            .tail
-            .filter(|(from, to)| *from <= pos && pos < *to)
-        else {
+        let Some(mut tail) = self.state.tail.take() else {
             return false;
         };
-        let end = (pos + Pos::from(span)).min(to);
-        self.state.tail = (end < to).then_some((end, to));
+        if pos < tail.from || tail.to <= pos {
+            self.state.tail = Some(tail);
+            return false;
+        }
+        let end = (pos + Pos::from(span)).min(tail.to);
+        let gap = (pos - tail.from) as u32;
+        let told = tail.told;
+        if end < tail.to {
+            tail.from = end;
+            self.state.tail = Some(tail);
+        }
         self.state.requests.fill(pos, span);
         self.state.requests.stretch(pos + Pos::from(span));
         self.requests.skipped -= (end - pos) as u64;
         self.count_missing();
-        let gap = (pos - from) as u32;
-        if gap > 0 {
+        if gap > 0 && !told {
             self.emit(listener, record, EventKind::CaptureLoss { missing: gap });
         }
         self.newest_request(record, pos, span, gap, listener);

@@ -7,7 +7,7 @@ use super::{
     answers::Ended,
     datagrams::Senders,
     manager::{Managed, Manager},
-    pairing::{Found, Suspects, Waiting},
+    pairing::{Found, Waiting},
     recent::Recent,
     state::Earlier,
 };
@@ -284,6 +284,16 @@ impl Tracker {
     /// Ends messages of a flow until at most `keep` are under way.
     fn end<L: Listener>(&mut self, slot: usize, keep: usize, listener: &mut L) {
         let flow = &mut self.flows[slot];
+        if keep == 0
+            && let Some(mut tail) = flow.state.tail.take()
+        {
+            let missing = tail.untold();
+            if missing > 0 {
+                flow.emit(listener, &tail.answer, EventKind::CaptureLoss { missing });
+            }
+            tail.told = true;
+            flow.state.tail = Some(tail);
+        }
         let before = flow.state.messages.len();
         let ended = &mut self.ended;
         flow.state
@@ -347,7 +357,6 @@ impl Tracker {
             flow.src_qp = Some(src_qp);
             flow.how = how;
             flow.mtu = mtu;
-            flow.state.suspects = Suspects::default();
             flow.state.uncertain = false;
             flow.state.misfits = 0;
             flow.size_read();
@@ -394,12 +403,20 @@ impl Tracker {
             if self.flows[peer].mtu.is_none() {
                 self.flows[peer].mtu = self.flows[slot].mtu;
             }
-        } else if reliable && (record.ack_req || info.position.begins()) {
+        }
+        let state = &mut self.flows[slot].state;
+        if (peer.is_none() || state.uncertain)
+            && reliable
             // What a message begins with may be refused before its end.
-            let advertised = &mut self.flows[slot].state.advertised;
+            && (record.ack_req || info.position.begins())
+        {
             let FlowKey { src, dst, .. } = record.flow;
-            self.waiting
+            let advertised = &mut state.advertised;
+            let more = self
+                .waiting
                 .advertise(src, dst, record.psn, slot as u32, advertised);
+            // Nothing spoke against the peer for long.
+            state.uncertain &= more;
         }
         let keep = if self.open > MAX_OPEN {
             OPEN[2]
@@ -493,16 +510,17 @@ impl Tracker {
     /// The flow whose requests an answer is for, as far as known.
     fn requester(&mut self, slot: usize, record: &Record) -> Option<usize> {
         if let Some(peer) = self.peer(slot) {
-            let sequence = &self.flows[peer].state.requests;
-            if !sequence.started() {
+            let asked = &self.flows[peer].state;
+            if !asked.requests.started() {
                 // Requests went before the capture began, or are not in it.
                 return Some(peer);
             }
-            let ahead = sequence.position(record.psn) - sequence.next();
+            let fits = asked.may_be_answered(record.psn, &self.limits);
+            let ahead = asked.requests.position(record.psn) >= asked.requests.next();
             let state = &mut self.flows[slot].state;
             // One of several that fitted, and it did not send what is answered.
-            let mistaken = state.uncertain && ahead >= 0;
-            if !mistaken && (-self.limits.behind..=self.limits.behind).contains(&ahead) {
+            let mistaken = state.uncertain && ahead;
+            if fits && !mistaken {
                 state.misfits = 0;
                 return Some(peer);
             }
@@ -524,8 +542,10 @@ impl Tracker {
         })?;
         self.pair(slot, found.slot as usize, How::Inferred);
         if !found.certain && self.uncertain.len() < MAX_UNCERTAIN {
+            let peer = found.slot as usize;
             self.flows[slot].state.uncertain = true;
-            self.uncertain.push((slot, found.slot as usize));
+            self.flows[peer].state.uncertain = true;
+            self.uncertain.push((slot, peer));
         }
         Some(found.slot as usize)
     }
@@ -556,7 +576,7 @@ impl Tracker {
             flow.state.misfits = 0;
             flow.state.uncertain = false;
             flow.state.advertised = 0;
-            flow.state.suspects = Suspects::default();
+            flow.state.suspects.restart();
         }
     }
 
@@ -565,9 +585,14 @@ impl Tracker {
         let FlowKey { src, dst, .. } = record.flow;
         let mut suspects = std::mem::take(&mut self.flows[slot].state.suspects);
         let flows = &self.flows;
+        let limits = &self.limits;
         let (candidates, shared) = self.waiting.candidates(src, dst, psn, |slot| {
             let flow = &flows[*slot as usize];
-            flow.peer.is_none() && !flow.ended && (flow.key.src, flow.key.dst) == (dst, src)
+            flow.peer.is_none()
+                && !flow.ended
+                // Another flow may have got the place of one forgotten.
+                && (flow.key.src, flow.key.dst) == (dst, src)
+                && flow.state.may_be_answered(record.psn, limits)
         });
         let found = suspects.narrow(candidates, shared);
         self.flows[slot].state.suspects = suspects;

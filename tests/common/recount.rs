@@ -380,6 +380,18 @@ impl Sequence {
             let counted = |n: &&i64| expected.is_none_or(|expected| expected.contains(n));
             let seen = self.first.range(from..=*to).map(|(n, _)| n).filter(counted);
             self.counts.missing = counts(from, *to + 1) - seen.count() as u64;
+            // Requests after the last one seen show in what answers say.
+            let end = |a: &Seen| self.at(a) + i64::from(a.syndrome.is_some_and(|s| s < 0x20));
+            let shown = answers
+                .iter()
+                .filter(|a| a.opcode & 0x1f == 0x11)
+                .map(end)
+                .max();
+            if let (None, Some(shown)) = (expected, shown) {
+                let tail = (shown - to - 1).max(0) as u64;
+                self.counts.missing += tail;
+                self.counts.skipped += tail;
+            }
         }
     }
 }
