@@ -399,10 +399,10 @@ impl Tracker {
         }
         let info = record.opcode.info();
         let reliable = info.transport != Transport::Uc;
-        if let Some(peer) = peer {
-            if self.flows[peer].mtu.is_none() {
-                self.flows[peer].mtu = self.flows[slot].mtu;
-            }
+        if let Some(peer) = peer
+            && self.flows[peer].mtu.is_none()
+        {
+            self.flows[peer].mtu = self.flows[slot].mtu;
         }
         let state = &mut self.flows[slot].state;
         if (peer.is_none() || state.uncertain)
