@@ -5,7 +5,7 @@
 mod common;
 
 use common::capfile::Pkt;
-use common::flaws::{all_flaws, check_flawless};
+use common::flaws::{all_flaws, check_flawless, run_flaws};
 use common::mangle::{self, Fixture, Mangle, config, mangles, places, shifted};
 use common::recount::Recount;
 use common::seen::Seen;
@@ -305,7 +305,8 @@ fn flows_do_not_disturb_one_another() {
 #[test]
 fn fixtures_are_flawless() {
     for Fixture { name, packets } in Fixture::all() {
-        let flaws = all_flaws(&track(packets));
+        let tracked = track(packets);
+        let flaws = [all_flaws(&tracked), run_flaws(&tracked)].concat();
         assert!(flaws.is_empty(), "{name}: {flaws:#?}");
     }
 }

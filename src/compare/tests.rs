@@ -30,6 +30,7 @@ fn record(number: Number) -> Record {
         input: 0,
         frame: 1,
         ts_ns: number.ts_ns,
+        sport: 0,
         opcode: Opcode(10),
         psn: Psn::new(number.psn),
         aeth: None,

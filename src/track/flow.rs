@@ -167,6 +167,8 @@ pub struct Flow {
     pub connection: Option<ConnectionId>,
     /// DSCP of the first packet.
     pub dscp: u8,
+    /// UDP source port of the first packet; 0 with RoCEv1.
+    pub sport: u16,
     /// Another entry with the same key took over.
     pub ended: bool,
     pub(super) state: FlowState,
@@ -242,6 +244,7 @@ impl Flow {
             src_qp: record.src_qp,
             connection: None,
             dscp: record.dscp,
+            sport: record.sport,
             ended: false,
             state: FlowState::default(),
         }

@@ -3,11 +3,14 @@
 //! RC packets name the queue pair they go to and not the one they come from.
 //! So requests that wait for an answer are kept by addresses and PSN, and the
 //! first answers of a flow are looked up there. Where several flows sent the
-//! same PSN, those drop out that have not sent a PSN yet which is answered.
+//! same PSN, those drop out that have not sent a PSN yet which is answered; and
+//! the UDP source port may tell, which some drivers make of the two queue
+//! pairs' numbers. Nothing is guessed: where nothing tells the candidates
+//! apart, the flow stays without a peer.
 
 use std::{collections::HashMap, net::IpAddr};
 
-use crate::wire::types::Psn;
+use crate::wire::types::{Psn, QpNumber};
 
 /// Requests kept at most, over all flows; beyond, all are forgotten, and the
 /// next ones begin anew.
@@ -17,17 +20,18 @@ const MAX_WAITING: usize = 1 << 18;
 const MAX_ADVERTISED: u32 = 4096;
 /// Flows that may wait for an answer with the same PSN.
 const MAX_ALIKE: usize = 256;
-/// Answers after which the flow that waited longest is believed, where nothing
-/// tells the candidates apart; each mistake doubles them.
-const PATIENCE: u16 = 8;
-/// Answers after which it is believed at the latest.
-const MAX_PATIENCE: u16 = 1024;
+/// Answers that a flow's peer is looked for by; well below
+/// [`MAX_ADVERTISED`], so that a flow that is no longer advertised does not
+/// seem to drop out.
+const MAX_ANSWERS: u16 = 1024;
 
 type Host = (IpAddr, IpAddr, Psn);
 
 /// Requests that wait for an answer, of flows whose peer is not known.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
+    /// How often all were forgotten.
+    generation: u32,
     flows: HashMap<Host, Vec<u32>, foldhash::fast::RandomState>,
 }
 
@@ -49,6 +53,7 @@ impl Waiting {
         *advertised += 1;
         if self.flows.len() >= MAX_WAITING {
             self.flows.clear();
+            self.generation += 1;
         }
         let flows = self.flows.entry((src, dst, psn)).or_default();
         if flows.len() < MAX_ALIKE && !flows.contains(&slot) {
@@ -59,21 +64,39 @@ impl Waiting {
 
     /// The flows that an answer from `src` to `dst` with `psn` may be for, the
     /// one that waited longest first; those that are no longer `usable` are
-    /// forgotten, and the flag says whether there were any.
+    /// forgotten.
     pub fn candidates(
         &mut self,
         src: IpAddr,
         dst: IpAddr,
         psn: Psn,
         usable: impl FnMut(&u32) -> bool,
-    ) -> (&[u32], bool) {
+    ) -> Candidates<'_> {
+        let generation = self.generation;
         let Some(flows) = self.flows.get_mut(&(dst, src, psn)) else {
-            return (&[], false);
+            return Candidates {
+                flows: &[],
+                shared: false,
+                generation,
+            };
         };
         let before = flows.len();
         flows.retain(usable);
-        (flows, flows.len() < before)
+        Candidates {
+            shared: flows.len() < before,
+            flows,
+            generation,
+        }
     }
+}
+
+/// Flows that an answer may be for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidates<'a> {
+    pub flows: &'a [u32],
+    /// Another flow had been one before it found its peer.
+    pub shared: bool,
+    generation: u32,
 }
 
 /// What the answers of a flow say so far about whom it answers.
@@ -82,8 +105,9 @@ pub(super) struct Suspects {
     /// Flows that sent every PSN answered so far, before it was answered.
     flows: Vec<u32>,
     answers: u16,
-    /// Mistakes so far.
-    mistakes: u8,
+    generation: u32,
+    /// There were several at some time.
+    several: bool,
 }
 
 /// Whom a flow answers.
@@ -95,37 +119,52 @@ pub(super) struct Found {
 }
 
 impl Suspects {
-    /// Begins anew after a mistake.
-    pub fn restart(&mut self) {
-        self.flows.clear();
-        self.answers = 0;
-        self.mistakes = self.mistakes.saturating_add(1);
-    }
-
-    /// Takes in the candidates for one more answer; `shared` says that another
-    /// flow had been one before it found its peer.
-    pub fn narrow(&mut self, candidates: &[u32], shared: bool) -> Option<Found> {
-        if candidates.is_empty() {
+    /// Takes in the candidates for one more answer; `tells` says of one that
+    /// the UDP source ports tell that it is the one.
+    pub fn narrow(
+        &mut self,
+        candidates: Candidates<'_>,
+        tells: impl Fn(u32) -> bool,
+    ) -> Option<Found> {
+        if candidates.flows.is_empty() || self.answers >= MAX_ANSWERS {
             return None;
         }
-        if self.answers == 0 {
-            self.flows = candidates.to_vec();
+        if self.answers == 0 || self.generation != candidates.generation {
+            self.flows = candidates.flows.to_vec();
+            self.generation = candidates.generation;
         } else {
-            self.flows.retain(|slot| candidates.contains(slot));
+            self.flows.retain(|slot| candidates.flows.contains(slot));
             if self.flows.is_empty() {
                 // Contradictory, as after losses of the capture: begin anew.
                 self.answers = 0;
                 return None;
             }
         }
-        self.answers = self.answers.saturating_add(1);
-        let alone = self.flows.len() == 1;
-        let patience = (PATIENCE << self.mistakes.min(7)).min(MAX_PATIENCE);
-        (alone || self.answers >= patience).then(|| Found {
-            slot: self.flows[0],
-            certain: alone && candidates.len() == 1 && !shared,
-        })
+        self.answers += 1;
+        self.several |= self.flows.len() > 1 || candidates.shared;
+        if let [slot] = self.flows[..] {
+            let certain = !self.several;
+            return Some(Found { slot, certain });
+        }
+        let mut told = self.flows.iter().filter(|slot| tells(**slot));
+        match (told.next(), told.next()) {
+            (Some(slot), None) => Some(Found {
+                slot: *slot,
+                certain: true,
+            }),
+            _ => None,
+        }
     }
+}
+
+/// The UDP source port that Linux drivers make of the two queue pairs of a
+/// reliable connection, the same in both directions (`rdma_calc_flow_label`
+/// and `rdma_flow_label_to_udp_sport` in `include/rdma/ib_verbs.h`).
+pub(super) fn source_port(one: QpNumber, other: QpNumber) -> u16 {
+    let product = u64::from(one.get()) * u64::from(other.get());
+    let folded = product ^ product >> 20;
+    let label = (folded ^ folded >> 40) & 0xf_ffff;
+    ((label & 0x3fff) ^ label >> 14) as u16 | 0xc000
 }
 
 #[cfg(test)]
@@ -136,6 +175,14 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
+    fn candidates(flows: &[u32]) -> Candidates<'_> {
+        Candidates {
+            flows,
+            shared: false,
+            generation: 0,
+        }
+    }
+
     #[test]
     fn an_answer_meets_the_request_with_its_psn() {
         let mut waiting = Waiting::default();
@@ -144,8 +191,8 @@ mod tests {
         waiting.advertise(ip(1), ip(2), Psn::new(8), 4, &mut advertised);
         let mut ask = |src, dst, psn, without| {
             let usable = |slot: &u32| Some(*slot) != without;
-            let (flows, shared) = waiting.candidates(ip(src), ip(dst), Psn::new(psn), usable);
-            (flows.to_vec(), shared)
+            let found = waiting.candidates(ip(src), ip(dst), Psn::new(psn), usable);
+            (found.flows.to_vec(), found.shared)
         };
         assert_eq!(ask(1, 2, 7, None), (vec![], false), "the wrong way");
         assert_eq!(ask(2, 1, 7, None), (vec![3], false));
@@ -155,22 +202,27 @@ mod tests {
 
     #[test]
     fn whoever_has_not_sent_what_is_answered_drops_out() {
+        let silent = |_| false;
         let mut suspects = Suspects::default();
-        assert_eq!(suspects.narrow(&[5, 6, 7], false), None);
-        assert_eq!(suspects.narrow(&[7, 6], false), None);
+        assert_eq!(suspects.narrow(candidates(&[5, 6, 7]), silent), None);
+        assert_eq!(suspects.narrow(candidates(&[7, 6]), silent), None);
         let found = Found {
             slot: 6,
             certain: false,
         };
-        assert_eq!(suspects.narrow(&[6, 9], false), Some(found));
-        let alone = Suspects::default().narrow(&[9], false);
+        assert_eq!(suspects.narrow(candidates(&[6, 9]), silent), Some(found));
+        let alone = Suspects::default().narrow(candidates(&[9]), silent);
         assert!(alone.is_some_and(|found| found.certain));
     }
 
     #[test]
-    fn alike_flows_are_told_apart_by_who_waited_longest() {
-        let mut suspects = Suspects::default();
-        let found = (0..PATIENCE).find_map(|_| suspects.narrow(&[5, 6], false));
-        assert_eq!(found.map(|found| found.slot), Some(5));
+    fn source_ports_tell_alike_flows_apart() {
+        // As on the wire of Soft-RoCE of Linux 6.1.
+        assert_eq!(source_port(QpNumber::new(0x1d), QpNumber::new(0x11)), 49645);
+        assert_eq!(source_port(QpNumber::new(0x1b), QpNumber::new(0x1c)), 49908);
+        let found = Suspects::default().narrow(candidates(&[5, 6]), |slot| slot == 6);
+        assert_eq!(found.map(|found| found.slot), Some(6));
+        let both = Suspects::default().narrow(candidates(&[5, 6]), |_| true);
+        assert_eq!(both, None);
     }
 }

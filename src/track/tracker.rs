@@ -7,7 +7,7 @@ use super::{
     answers::Ended,
     datagrams::Senders,
     manager::{Managed, Manager},
-    pairing::{Found, Waiting},
+    pairing::{Found, Suspects, Waiting, source_port},
     recent::Recent,
     state::Earlier,
 };
@@ -576,7 +576,7 @@ impl Tracker {
             flow.state.misfits = 0;
             flow.state.uncertain = false;
             flow.state.advertised = 0;
-            flow.state.suspects.restart();
+            flow.state.suspects = Suspects::default();
         }
     }
 
@@ -586,7 +586,7 @@ impl Tracker {
         let mut suspects = std::mem::take(&mut self.flows[slot].state.suspects);
         let flows = &self.flows;
         let limits = &self.limits;
-        let (candidates, shared) = self.waiting.candidates(src, dst, psn, |slot| {
+        let candidates = self.waiting.candidates(src, dst, psn, |slot| {
             let flow = &flows[*slot as usize];
             flow.peer.is_none()
                 && !flow.ended
@@ -594,7 +594,11 @@ impl Tracker {
                 && (flow.key.src, flow.key.dst) == (dst, src)
                 && flow.state.may_be_answered(record.psn, limits)
         });
-        let found = suspects.narrow(candidates, shared);
+        let (to, sport) = (record.flow.dest_qp, self.flows[slot].sport);
+        let found = suspects.narrow(candidates, |candidate| {
+            let asks = &flows[candidate as usize];
+            sport != 0 && asks.sport == sport && sport == source_port(asks.key.dest_qp, to)
+        });
         self.flows[slot].state.suspects = suspects;
         found.filter(|found| {
             let flow = &self.flows[found.slot as usize];

@@ -1,7 +1,7 @@
 //! Conversations between two queue pairs made by hand, a packet every ten
 //! microseconds: 192.0.2.1 asks QP 0x22 of 192.0.2.2, which answers to QP 0x11.
 
-use super::flaws::all_flaws;
+use super::flaws::{all_flaws, run_flaws};
 use super::tracked::{Tracked, track};
 use super::{capfile::Pkt, craft};
 use roce_sniff::track::{EventKind, Flow, PsnCounts};
@@ -178,7 +178,7 @@ fn reth(va: u64, len: u32) -> Vec<u8> {
 /// What the tracker makes of a conversation, if everything adds up.
 pub fn follow(talk: &Talk) -> Tracked {
     let tracked = track(&talk.packets);
-    let flaws = all_flaws(&tracked);
+    let flaws = [all_flaws(&tracked), run_flaws(&tracked)].concat();
     assert!(flaws.is_empty(), "{flaws:#?}\n{:?}", kinds(&tracked));
     tracked
 }
