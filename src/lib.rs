@@ -10,6 +10,8 @@
 //! | [`frame`] | a raw packet | [`frame::Datagram`]: addresses and the InfiniBand bytes |
 //! | [`wire`] | a datagram | [`wire::Packet`]: BTH, extension headers, payload, ICRC |
 //! | [`track`] | packets in order | flows, messages, connections, memory |
+//! | [`health`] | what a tracker tells and counts | findings: what is wrong, with evidence |
+//! | [`compare`] | packets of several points | what was lost or changed between them |
 //! | [`rdma`] | RDMA devices of this machine | a ledger of what was posted |
 //! | `host`, `lab`, `doctor` | this machine (Linux) | what is set up, what is missing |
 //! | [`report`] | packets, flows, messages, memory | tables, JSON, CSV |
@@ -28,10 +30,12 @@
 //! ```
 
 pub mod bypass;
+pub mod compare;
 #[cfg(target_os = "linux")]
 pub mod doctor;
 pub mod filter;
 pub mod frame;
+pub mod health;
 #[cfg(target_os = "linux")]
 pub mod host;
 #[cfg(target_os = "linux")]
@@ -43,6 +47,7 @@ pub mod report;
 pub mod source;
 pub mod track;
 pub mod wire;
+mod words;
 
 use frame::{FrameOptions, Skip};
 use source::{LinkType, RawPacket};

@@ -168,3 +168,22 @@ fn help() {
 fn help_messages() {
     insta::assert_snapshot!(run(&["messages", "--help"]).stdout);
 }
+
+// What is wrong, with its evidence.
+golden!(health_loss, "send_loss", ["health", "--width", "80"]);
+golden!(health_refused, "badrkey", ["health"]);
+golden!(
+    health_peer_gone,
+    "retry_exceeded",
+    ["health", "--width", "100"]
+);
+golden!(health_several, "psn_wrap", ["health", "--width", "100"]);
+golden!(health_note, "ack_loss", ["health"]);
+golden!(health_nothing, "write_1k", ["health"]);
+golden!(health_colour, "imm", ["health", "--color", "always"]);
+golden!(health_json, "cm_refused", ["health", "--format", "json"]);
+
+#[test]
+fn help_health() {
+    insta::assert_snapshot!(run(&["health", "--help"]).stdout);
+}

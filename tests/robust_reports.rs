@@ -8,15 +8,18 @@ use proptest::prelude::*;
 use roce_sniff::{
     Options, decode,
     filter::FlowFilter,
+    health::{FRAMES_KEPT, Health, Thresholds},
     report::{
-        Capture, CsvMessages, FlowsReport, Interval, JsonMessages, Layout, MemoryReport,
-        MessagePrinter, MessagesReport, Style, TableMessages, print_flows, print_flows_csv,
-        print_flows_csv_header, print_flows_json, print_memory, print_memory_csv,
-        print_memory_csv_header, print_memory_json, print_messages,
+        Capture, CsvMessages, FlowsReport, HealthReport, Interval, JsonMessages, Layout,
+        MemoryReport, MessagePrinter, MessagesReport, Style, TableMessages, print_flows,
+        print_flows_csv, print_flows_csv_header, print_flows_json, print_health, print_health_csv,
+        print_health_json, print_memory, print_memory_csv, print_memory_csv_header,
+        print_memory_json, print_messages,
     },
     source::{Batch, LinkType, PacketSource, RawPacket, open},
     track::{
-        Distribution, Limits, Listener, MemoryMap, Message, Observed, Record, Summary, Tracker,
+        Distribution, Event, Limits, Listener, MemoryMap, Message, Observed, Record, Summary,
+        Tracker,
     },
 };
 
@@ -41,12 +44,18 @@ fn frames() -> &'static [(i64, Vec<u8>)] {
 struct Everything {
     memory: MemoryMap,
     distribution: Distribution,
+    health: Health,
 }
 
 impl Listener for Everything {
+    fn event(&mut self, event: &Event<'_>) {
+        self.health.event(event);
+    }
+
     fn message(&mut self, message: &Message) {
         self.memory.message(message);
         self.distribution.message(message);
+        self.health.message(message);
         let inputs = || vec![String::from("a"), String::from("b")];
         let mut json = Vec::new();
         JsonMessages { inputs: inputs() }.message(message, &mut json);
@@ -88,7 +97,21 @@ fn report(summary: &Summary, tracker: &Tracker, told: &Everything) {
         inputs: &[],
         complete: false,
     };
+    let thresholds = Thresholds::default();
+    let findings = told.health.findings(tracker, summary, &[], thresholds);
+    for finding in &findings {
+        assert!(finding.evidence.frames.len() <= FRAMES_KEPT, "{finding:?}");
+        assert!(!finding.evidence.counts.is_empty(), "{finding:?}");
+    }
+    assert!(findings.is_sorted_by_key(|finding| std::cmp::Reverse(finding.severity)));
     for interval in [None, Some(&interval)] {
+        let health = HealthReport {
+            capture,
+            tracker,
+            findings: &findings,
+            thresholds,
+            interval,
+        };
         let flows = FlowsReport {
             capture,
             tracker,
@@ -113,6 +136,17 @@ fn report(summary: &Summary, tracker: &Tracker, told: &Everything) {
         let packets: u64 = listed.iter().filter_map(|f| f["packets"].as_u64()).sum();
         assert_eq!(packets, summary.packets);
         json(|out| print_memory_json(out, &memory));
+        let document = json(|out| print_health_json(out, &health));
+        assert_eq!(
+            document["findings"].as_array().unwrap().len(),
+            findings.len()
+        );
+        let mut rows = Vec::new();
+        print_health_csv(&mut rows, &health).unwrap();
+        assert_eq!(
+            String::from_utf8(rows).expect("UTF-8").lines().count(),
+            findings.len()
+        );
 
         let mut csv = Vec::new();
         print_flows_csv_header(&mut csv, interval.is_some()).unwrap();
@@ -134,6 +168,7 @@ fn report(summary: &Summary, tracker: &Tracker, told: &Everything) {
             print_flows(&mut out, &flows, layout).unwrap();
             print_memory(&mut out, &memory, layout).unwrap();
             print_messages(&mut out, &messages, layout).unwrap();
+            print_health(&mut out, &health, layout).unwrap();
             String::from_utf8(out).expect("UTF-8");
         }
     }

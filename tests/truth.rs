@@ -3,19 +3,9 @@
 
 mod common;
 
-use common::{assert_icrc_valid, capture, fixture, fixtures, number, plain, text};
+use common::{assert_icrc_valid, capture, fixtures, number, plain, text, truth};
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-fn truth() -> Value {
-    let files = ["truth.json", "truth-faults.json"];
-    let all = files.map(|file| {
-        let path = fixture("any").with_file_name(file);
-        let text = std::fs::read_to_string(path).unwrap();
-        serde_json::from_str::<serde_json::Map<String, Value>>(&text).unwrap()
-    });
-    Value::Object(all.into_iter().flatten().collect())
-}
 
 /// How often each value of `key` occurs, keyed as `truth.json` keys it.
 fn counts(rows: &[Value], key: impl Fn(&Value) -> Option<String>) -> BTreeMap<String, u64> {

@@ -12,13 +12,12 @@ use std::{
 use anyhow::bail;
 use clap::Args;
 use roce_sniff::{
-    Options, decode,
+    Options,
     filter::FlowFilter,
-    frame::Reason,
     pipeline,
     report::{Capture, Interval},
     source::{BATCH_BYTES, Batch, InputStatistics, PacketSource, SourceError},
-    track::{Limits, LinkCounts, Listener, Observed, Record, Summary, Tracker},
+    track::{Limits, LinkCounts, Listener, Observed, Summary, Tracker},
     wire::types::QpNumber,
 };
 
@@ -126,6 +125,11 @@ pub struct Followed<'a> {
 /// What a command makes of flows and messages: it is told of them as a
 /// [`Listener`], and asked for its report.
 pub trait Analysis: Listener + Send {
+    /// What bounds the tracker, and what it takes for what.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+
     /// Writes what comes before everything else. `names` are those of the
     /// inputs, by number.
     fn begin(&mut self, _names: &[String], _out: &mut Output) -> io::Result<()> {
@@ -232,11 +236,7 @@ impl Chunk {
         self.links.clear();
         for raw in batch.packets() {
             self.links.add(raw.link);
-            self.observed.push(match decode(&raw, &options) {
-                Ok(packet) if packet.is_control() => Observed::Skipped(Reason::Control, raw.link),
-                Ok(packet) => Observed::Packet(Record::new(&raw, &packet)),
-                Err(skip) => Observed::Skipped(skip.reason, raw.link),
-            });
+            self.observed.push(Observed::of(&raw, &options));
         }
     }
 }
@@ -315,9 +315,9 @@ impl<'a, A: Analysis> Fold<'a, A> {
             counted,
         });
         Self {
+            tracker: Tracker::new(analysis.limits()),
             analysis,
             summary: Summary::without_flows(),
-            tracker: Tracker::new(Limits::default()),
             clock,
             complete: true,
             written: Ok(()),

@@ -2,6 +2,7 @@
 
 mod analyse;
 mod args;
+mod compare;
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 mod device;
 #[cfg(target_os = "linux")]
@@ -9,6 +10,7 @@ mod doctor;
 #[cfg(all(feature = "tap", target_os = "linux"))]
 mod extcap;
 mod flows;
+mod health;
 #[cfg(unix)]
 mod interrupt;
 #[cfg(target_os = "linux")]
@@ -42,10 +44,6 @@ enum Outcome {
     /// happened.
     Incomplete,
     /// The verdict is one that the user asked to fail on.
-    #[cfg_attr(
-        not(target_os = "linux"),
-        allow(dead_code, reason = "the offline commands give no verdicts yet")
-    )]
     NotAsExpected,
 }
 
@@ -59,7 +57,7 @@ enum Outcome {
     version,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Exit status: 0 done; 1 a verdict that was asked to be a failure (--expect, doctor --fail-on); 2 bad usage, an input that could not be read to its end, or a machine that cannot do it."
+    after_help = "Exit status: 0 done; 1 a verdict that was asked to be a failure (--expect, --fail-on); 2 bad usage, an input that could not be read to its end, or a machine that cannot do it."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -87,6 +85,14 @@ enum Command {
     /// Which memory of which host was touched, and what was refused
     Memory(Box<memory::MemoryArgs>),
 
+    /// Find out what is wrong in a capture: losses, waits, refusals,
+    /// congestion, each with its evidence
+    Health(Box<health::HealthArgs>),
+
+    /// Compare the same traffic captured at several points: what was lost or
+    /// changed between them, how long it took
+    Compare(Box<compare::CompareArgs>),
+
     /// Find out what of this machine stands in the way of RDMA or of capturing
     /// it
     #[cfg(target_os = "linux")]
@@ -113,6 +119,8 @@ pub fn main() -> ExitCode {
         Some(Command::Flows(args)) => flows::run(&args),
         Some(Command::Messages(args)) => messages::run(&args),
         Some(Command::Memory(args)) => memory::run(&args),
+        Some(Command::Health(args)) => health::run(&args),
+        Some(Command::Compare(args)) => compare::run(&args),
         #[cfg(all(feature = "verbs", target_os = "linux"))]
         Some(Command::Responder(args)) => responder::run(&args),
         #[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]

@@ -7,6 +7,9 @@
 //! when the capture ends, or every so often while it goes on.
 
 mod capture;
+mod compare;
+mod compare_document;
+mod compare_notes;
 mod connections;
 mod csv;
 mod detail;
@@ -17,6 +20,7 @@ mod fields;
 mod flows;
 mod flows_document;
 mod grid;
+mod health;
 mod hex;
 mod interval;
 mod json;
@@ -36,6 +40,8 @@ mod write;
 mod write_document;
 
 pub use capture::Capture;
+pub use compare::{CompareOptions, print as print_compare};
+pub use compare_document::{print_csv as print_compare_csv, print_json as print_compare_json};
 pub use csv::CsvPackets;
 pub use detail::DetailPackets;
 #[cfg(target_os = "linux")]
@@ -43,6 +49,10 @@ pub use doctor::{Verbosity, print as print_doctor};
 pub use extcap::{Dlt, ExtcapOption, print_dlt, print_interfaces, print_options};
 pub use flows::{
     FlowsReport, Layout, print_flows, print_flows_csv, print_flows_csv_header, print_flows_json,
+};
+pub use health::{
+    HealthReport, print_health, print_health_csv, print_health_csv_header, print_health_json,
+    print_kinds,
 };
 pub use hex::dump as hex_dump;
 pub use interval::{Carried, Interval};

@@ -3,6 +3,8 @@
 use std::{io::Write, net::IpAddr};
 
 use crate::wire::opcode::{Opcode, Verb};
+use crate::words::scaled;
+pub(super) use crate::words::{grouped, plural, span};
 
 /// Decimal number.
 pub(super) fn dec(out: &mut Vec<u8>, value: impl itoa::Integer) {
@@ -71,49 +73,6 @@ pub(super) fn seconds(out: &mut Vec<u8>, ns: i64, digits: u32) {
     }
 }
 
-/// `count` with its noun, in the plural but for one.
-pub(super) fn plural(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(count), if count == 1 { one } else { many })
-}
-
-/// Thousands apart: 1 234 567 is easier to read than 1234567.
-pub(super) fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    if digits.len() <= 4 {
-        return digits;
-    }
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push('\u{a0}');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Three digits of a value and its unit; the units are in steps of `step`.
-fn scaled(value: f64, step: f64, units: &[&str]) -> String {
-    let (mut value, mut unit) = (value, 0);
-    // What would be rounded up to a full step has the next unit.
-    while unit + 1 < units.len() && value >= step - 0.5 {
-        value /= step;
-        unit += 1;
-    }
-    let decimals = match value {
-        _ if unit == 0 => 0,
-        ..9.995 => 2,
-        ..99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$} {}", units[unit])
-}
-
-/// A span of time: `850 ns`, `41.3 µs`, `1.25 s`.
-pub(super) fn span(ns: u64) -> String {
-    scaled(ns as f64, 1000.0, &["ns", "µs", "ms", "s"])
-}
-
 /// A number of bytes: `64 B`, `1.50 KiB`.
 pub(super) fn bytes(count: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -164,18 +123,10 @@ mod tests {
         assert_eq!(text(|o| seconds(o, 1_000_001_500, 6)), "1.000001");
         assert_eq!(text(|o| seconds(o, -1_500_000_000, 9)), "-1.500000000");
         assert_eq!(text(|o| seconds(o, i64::MIN, 0)), "-9223372036.");
-        assert_eq!(grouped(1234), "1234");
-        assert_eq!(grouped(1_234_567), "1\u{a0}234\u{a0}567");
     }
 
     #[test]
     fn quantities_have_three_digits_and_a_unit() {
-        assert_eq!(span(0), "0 ns");
-        assert_eq!(span(999), "999 ns");
-        assert_eq!(span(41_300), "41.3 µs");
-        assert_eq!(span(999_400), "999 µs");
-        assert_eq!(span(999_600), "1.00 ms");
-        assert_eq!(span(7_200_000_000_000), "7200 s");
         assert_eq!(bytes(1000), "1000 B");
         assert_eq!(bytes(1024), "1.00 KiB");
         assert_eq!(bytes(65_536), "64.0 KiB");

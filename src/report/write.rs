@@ -455,10 +455,17 @@ fn verdict(text: &mut Vec<u8>, style: Style, judgement: &Judgement, width: Optio
 
 /// Appends a sentence, folded at spaces to `width`; `at` places are taken on
 /// the first line, later ones are indented.
-fn wrap(text: &mut Vec<u8>, sentence: &str, mut at: usize, indent: usize, width: Option<usize>) {
+pub(super) fn wrap(
+    text: &mut Vec<u8>,
+    sentence: &str,
+    mut at: usize,
+    indent: usize,
+    width: Option<usize>,
+) {
     // Piped output is folded too, to what reads well.
     let width = width.unwrap_or(100).max(40);
-    for word in sentence.split_whitespace() {
+    // Not at spaces that hold a number together.
+    for word in sentence.split_ascii_whitespace() {
         let len = word.chars().count();
         if at + 1 + len > width && at > indent {
             text.push(b'\n');

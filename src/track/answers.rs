@@ -5,7 +5,7 @@ use super::{
     flow::NAK_SLOTS,
     open::{By, Open},
     sequence::{Place, Pos},
-    state::{Earlier, Likeness},
+    state::{Earlier, Likeness, Tail},
 };
 use crate::wire::{
     aeth::{AethKind, NakCode},
@@ -20,6 +20,15 @@ pub(super) struct Asked {
     pos: Pos,
     /// The requester asked for it again.
     again: bool,
+}
+
+/// Whether a READ response was seen before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sight {
+    /// It was not.
+    pub new: bool,
+    /// It was sent again.
+    pub again: bool,
 }
 
 /// Messages that ended, to be counted once their flow can be borrowed.
@@ -125,8 +134,8 @@ impl Flow {
         if !self.state.requests.started() {
             return;
         }
-        self.beyond(end, record, listener);
         let lost = self.state.requests.acknowledge(end);
+        self.beyond(end, record);
         if lost > 0 {
             self.count_missing();
             let kind = EventKind::CaptureLoss { missing: lost };
@@ -150,7 +159,7 @@ impl Flow {
     /// An acknowledgement of requests further on than any that was seen: they
     /// were lost by the capture, or are yet to come where captures of several
     /// places were merged.
-    fn beyond<L: Listener>(&mut self, end: Pos, record: &Record, listener: &mut L) {
+    fn beyond(&mut self, end: Pos, record: &Record) {
         let next = self.state.requests.next();
         if end <= next {
             return;
@@ -162,16 +171,18 @@ impl Flow {
             return;
         }
         let missing = (end - next) as u32;
-        self.requests.gaps += 1;
         self.requests.skipped += u64::from(missing);
         // Nothing at `end` itself was seen, so the sequence stops before it.
         self.state.requests.skip_to(end, 0, [(next, end)]);
+        self.state.requests.acknowledge(end);
         self.count_missing();
-        let kind = EventKind::Gap {
-            missing,
-            responses: false,
-        };
-        self.emit(listener, record, kind);
+        let from = self.state.tail.take().map_or(next, |tail| tail.from);
+        self.state.tail = Some(Tail {
+            from,
+            to: end,
+            answer: Box::new(record.clone()),
+            told: false,
+        });
     }
 
     fn asked_again(&self, pos: Pos) -> bool {
@@ -188,13 +199,13 @@ impl Flow {
         }
     }
 
-    /// Takes in a READ response in the requester's flow, where `new` says that
-    /// it was not seen before.
+    /// Takes in a READ response in the requester's flow, where `sight` says
+    /// whether it was seen before.
     pub(super) fn read_answered<L: Listener>(
         &mut self,
         record: &Record,
         asked: Asked,
-        new: bool,
+        sight: Sight,
         ended: &mut Ended,
         listener: &mut L,
     ) {
@@ -202,19 +213,18 @@ impl Flow {
             // Everything before a READ that is answered was carried out.
             self.cover(read.first, record, By::Response, ended, listener);
         }
-        if new {
+        if sight.new {
             self.state
                 .messages
-                .answer(asked.pos, record, asked.again, |open, acked| {
+                .answer(asked.pos, record, sight.again, |open, acked| {
                     ended.push((open, acked));
                 });
-        } else if asked.again {
+        } else if sight.again {
             self.state.messages.again(record, asked.pos);
         }
     }
 
-    /// Takes in a READ response in the flow that carries it; returns whether
-    /// it was not seen before. `due` gives the positions between two of the
+    /// Takes in a READ response in the flow that carries it. `due` gives the positions between two of the
     /// requester's that responses are due at; without a requester's flow only
     /// the inside of a message is known to hold no other PSNs.
     pub(super) fn read_response<L: Listener>(
@@ -225,7 +235,11 @@ impl Flow {
         earlier: Option<Earlier>,
         limits: &Limits,
         listener: &mut L,
-    ) -> bool {
+    ) -> Sight {
+        const FIRST_TIME: Sight = Sight {
+            new: true,
+            again: false,
+        };
         let position = record.opcode.info().position;
         self.responses.packets += 1;
         let pos = self.state.responses.position(record.psn);
@@ -239,18 +253,13 @@ impl Flow {
                 self.new_response(record, pos, asked, due, listener);
                 self.state.in_response = !position.ends();
                 self.goodput_bytes += u64::from(record.payload_len);
-                return true;
+                return FIRST_TIME;
             }
             Place::Before if !again && !copy => {
                 // Answers to READs that came before the capture's first.
-                self.state.responses.extend_down(
-                    pos,
-                    (self.state.responses.first() - pos) as u32,
-                    None,
-                );
                 self.responses.new += 1;
                 self.goodput_bytes += u64::from(record.payload_len);
-                return true;
+                return FIRST_TIME;
             }
             _ => {
                 let hole = self.state.responses.fill(pos, 1);
@@ -280,27 +289,32 @@ impl Flow {
             }
         };
         let counts = &mut self.responses;
-        let new = match event {
+        let sight = match event {
             EventKind::Retransmitted { fills, .. } => {
                 counts.retransmitted += 1;
                 counts.refilled += u64::from(fills);
-                fills
+                Sight {
+                    new: fills,
+                    again: true,
+                }
             }
             EventKind::Reordered { .. } => {
                 counts.reordered += 1;
-                true
+                FIRST_TIME
             }
-            EventKind::MirrorDuplicate => {
-                counts.mirror_duplicates += 1;
-                false
-            }
-            _ => {
-                counts.duplicates += 1;
-                false
+            other => {
+                match other {
+                    EventKind::MirrorDuplicate => counts.mirror_duplicates += 1,
+                    _ => counts.duplicates += 1,
+                }
+                Sight {
+                    new: false,
+                    again: false,
+                }
             }
         };
         self.emit(listener, record, event);
-        new
+        sight
     }
 
     fn new_response<L: Listener>(
@@ -339,6 +353,9 @@ impl Flow {
             self.emit(listener, record, kind);
         }
         if !self.state.requests.started() {
+            if self.responses.packets == 1 {
+                self.first_psn = record.psn;
+            }
             self.last_psn = record.psn;
         }
     }

@@ -21,7 +21,8 @@ pub struct PsnCounts {
     pub new: u64,
     /// Of `new`, those ahead of the expected PSN.
     pub gaps: u64,
-    /// PSNs skipped by gaps, whether or not they came later.
+    /// PSNs skipped by gaps, whether or not they came later, and those after
+    /// the last request that only acknowledgements showed.
     pub skipped: u64,
     /// PSNs inside the seen range that were never seen.
     pub missing: u64,
@@ -101,8 +102,8 @@ pub struct Flow {
     pub requests: PsnCounts,
     /// READ responses by PSN state.
     pub responses: PsnCounts,
-    /// Packets that have no place in a PSN sequence that is followed: CNPs,
-    /// datagrams to queue pair 1, opcodes unknown, reliable datagrams.
+    /// Packets that have no place in a PSN sequence that is followed: datagrams
+    /// to queue pair 1, opcodes unknown, reliable datagrams.
     pub untracked: u64,
     /// Acknowledgements of every kind (ACK, NAK, RNR NAK, atomic answers).
     pub acknowledgements: u64,
@@ -166,6 +167,8 @@ pub struct Flow {
     pub connection: Option<ConnectionId>,
     /// DSCP of the first packet.
     pub dscp: u8,
+    /// UDP source port of the first packet; 0 with RoCEv1.
+    pub sport: u16,
     /// Another entry with the same key took over.
     pub ended: bool,
     pub(super) state: FlowState,
@@ -241,6 +244,7 @@ impl Flow {
             src_qp: record.src_qp,
             connection: None,
             dscp: record.dscp,
+            sport: record.sport,
             ended: false,
             state: FlowState::default(),
         }

@@ -91,6 +91,8 @@ pub struct Record {
     pub frame: u64,
     /// Nanoseconds since 1970-01-01 00:00 UTC.
     pub ts_ns: i64,
+    /// UDP source port; 0 with RoCEv1.
+    pub sport: u16,
     /// Operation.
     pub opcode: Opcode,
     /// Packet sequence number.
@@ -154,6 +156,7 @@ impl Record {
             input: raw.input,
             frame: raw.frame,
             ts_ns: raw.ts_ns,
+            sport: packet.datagram.sport.unwrap_or(0),
             opcode: packet.bth.opcode,
             psn: packet.bth.psn,
             aeth: ext.aeth,
@@ -188,6 +191,7 @@ impl Record {
             input: 0,
             frame: 1,
             ts_ns: 0,
+            sport: 0,
             opcode,
             psn,
             aeth: None,
@@ -252,6 +256,7 @@ impl Record {
             input: raw.input,
             frame: raw.frame,
             ts_ns: raw.ts_ns,
+            sport: datagram.sport.unwrap_or(0),
             opcode: bth.opcode,
             psn: bth.psn,
             aeth,

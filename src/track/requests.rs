@@ -4,7 +4,7 @@ use super::{
     Cause, Event, EventKind, Flow, Limits, Listener, Record, RunCounts,
     open::Open,
     sequence::{Place, Pos},
-    state::{Context, Earlier, Verdict},
+    state::{Context, Earlier, Tail, Verdict},
 };
 use crate::wire::opcode::{Position, Transport, Verb};
 
@@ -49,12 +49,17 @@ impl Flow {
             self.first_psn = record.psn;
             self.last_psn = record.psn;
         }
+        if self.is_in_tail(record, pos, span, listener) {
+            return;
+        }
         match self.state.requests.place(pos) {
             Place::Expected => self.new_request(record, pos, span, 0, listener),
-            Place::Ahead(gap) => {
-                let gap = if self.explains(pos) { 0 } else { gap };
-                self.new_request(record, pos, span, gap, listener);
+            Place::Ahead(_) if self.explains(pos) => {
+                // The path MTU is known now, and with it what a READ takes.
+                let span = self.span(record);
+                self.new_request(record, pos, span, 0, listener);
             }
+            Place::Ahead(gap) => self.new_request(record, pos, span, gap, listener),
             place => {
                 let earlier = earlier();
                 self.old_request(record, pos, span, place, earlier, answers, limits, listener);
@@ -70,22 +75,45 @@ impl Flow {
         gap: u32,
         listener: &mut L,
     ) {
-        self.requests.new += 1;
-        self.goodput_bytes += u64::from(record.payload_len);
         let next = self.state.requests.next();
-        self.state.newest(record);
-        if gap > 0 {
-            self.requests.gaps += 1;
+        let gap = if gap > 0 {
             self.requests.skipped += u64::from(gap);
             self.state.requests.skip_to(pos, span, [(next, pos)]);
             self.count_missing();
+            gap
+        } else {
+            self.state.requests.advance(pos, span);
+            0
+        };
+        // What only answers showed before it is a gap from here on.
+        let tail = self.state.tail.take();
+        let shown = tail.as_ref().map_or(0, Tail::len);
+        let missing = tail.as_ref().map_or(0, Tail::untold);
+        if missing > 0 {
+            self.emit(listener, record, EventKind::CaptureLoss { missing });
+        }
+        self.newest_request(record, pos, span, gap + shown, listener);
+    }
+
+    /// Takes in the newest request, before which `gap` are missing.
+    fn newest_request<L: Listener>(
+        &mut self,
+        record: &Record,
+        pos: Pos,
+        span: u32,
+        gap: u32,
+        listener: &mut L,
+    ) {
+        self.requests.new += 1;
+        self.goodput_bytes += u64::from(record.payload_len);
+        self.state.newest(record);
+        if gap > 0 {
+            self.requests.gaps += 1;
             let kind = EventKind::Gap {
                 missing: gap,
                 responses: false,
             };
             self.emit(listener, record, kind);
-        } else {
-            self.state.requests.advance(pos, span);
         }
         self.last_psn = record.psn;
         let unsized_read = record.opcode.info().verb == Verb::Read
@@ -99,6 +127,40 @@ impl Flow {
         if !in_place {
             self.emit(listener, record, EventKind::OutOfPlace);
         }
+    }
+
+    /// Whether a request is one of those that an answer came before: where a
+    /// mirror or a merge puts answers in front of requests, that is no loss.
+    fn is_in_tail<L: Listener>(
+        &mut self,
+        record: &Record,
+        pos: Pos,
+        span: u32,
+        listener: &mut L,
+    ) -> bool {
+        let Some(mut tail) = self.state.tail.take() else {
+            return false;
+        };
+        if pos < tail.from || tail.to <= pos {
+            self.state.tail = Some(tail);
+            return false;
+        }
+        let end = (pos + Pos::from(span)).min(tail.to);
+        let gap = (pos - tail.from) as u32;
+        let told = tail.told;
+        if end < tail.to {
+            tail.from = end;
+            self.state.tail = Some(tail);
+        }
+        self.state.requests.fill(pos, span);
+        self.state.requests.stretch(pos + Pos::from(span));
+        self.requests.skipped -= (end - pos) as u64;
+        self.count_missing();
+        if gap > 0 && !told {
+            self.emit(listener, record, EventKind::CaptureLoss { missing: gap });
+        }
+        self.newest_request(record, pos, span, gap, listener);
+        true
     }
 
     /// A request behind the expected PSN.
@@ -127,14 +189,6 @@ impl Flow {
         } else {
             let hole = self.state.requests.fill(pos, span);
             let verdict = self.state.judge_unseen(record, pos, hole, limits);
-            if hole.is_none() {
-                let cause = match verdict {
-                    Verdict::Again { cause, .. } => Some(cause),
-                    _ => None,
-                };
-                self.state.requests.extend_down(pos, span, cause);
-                self.first_psn = record.psn;
-            }
             self.goodput_bytes += u64::from(record.payload_len);
             self.state.messages.insert(record, pos, span);
             self.count_missing();

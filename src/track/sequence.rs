@@ -67,11 +67,6 @@ impl Sequence {
         self.started
     }
 
-    /// Lowest position seen.
-    pub const fn first(&self) -> Pos {
-        self.first
-    }
-
     /// One past the highest position seen.
     pub const fn next(&self) -> Pos {
         self.next
@@ -119,12 +114,12 @@ impl Sequence {
     /// or those in `holes` where not every position counts.
     pub fn skip_to(&mut self, pos: Pos, span: u32, holes: impl IntoIterator<Item = (Pos, Pos)>) {
         for (from, to) in holes {
-            self.push_hole(from, to, None);
+            self.push_hole(from, to);
         }
         self.advance(pos, span);
     }
 
-    fn push_hole(&mut self, from: Pos, to: Pos, asked: Option<Cause>) {
+    fn push_hole(&mut self, from: Pos, to: Pos) {
         if from >= to {
             return;
         }
@@ -135,20 +130,11 @@ impl Sequence {
         let hole = Hole {
             from,
             to,
-            asked,
+            asked: None,
             acked: false,
         };
         let at = self.holes.partition_point(|other| other.from < from);
         self.holes.insert(at, hole);
-    }
-
-    /// Takes in positions before the first one; those up to it are a hole
-    /// that was asked for.
-    pub fn extend_down(&mut self, pos: Pos, span: u32, asked: Option<Cause>) {
-        let end = (pos + Pos::from(span)).min(self.first);
-        let first = self.first;
-        self.first = pos;
-        self.push_hole(end, first, asked);
     }
 
     /// Says further on where the highest packet ends: how many positions a
@@ -278,15 +264,5 @@ mod tests {
         }
         assert_eq!(seq.missing(), (5000, 0));
         assert!(seq.holes.len() <= MAX_HOLES);
-    }
-
-    #[test]
-    fn what_came_before_the_beginning_extends_it() {
-        let mut seq = Sequence::default();
-        seq.advance(50, 1);
-        seq.extend_down(45, 1, Some(Cause::Unknown));
-        assert_eq!((seq.first(), seq.next()), (45, 51));
-        assert_eq!(seq.place(46), Place::Hole);
-        assert_eq!(seq.missing(), (4, 0));
     }
 }

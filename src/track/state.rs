@@ -4,8 +4,10 @@
 use super::{
     Cause, Limits, Record,
     open::OpenMessages,
+    pairing::Suspects,
     sequence::{Hole, Pos, Sequence},
 };
+use crate::wire::types::Psn;
 
 /// An earlier packet with the same flow, PSN and opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,31 @@ struct Run {
     /// Where it stands.
     next: Pos,
     cause: Cause,
+}
+
+/// Requests that only an answer to them showed so far.
+#[derive(Debug, Clone)]
+pub(super) struct Tail {
+    /// First position.
+    pub from: Pos,
+    /// One past the last.
+    pub to: Pos,
+    /// The answer.
+    pub answer: Box<Record>,
+    /// They were reported as lost by the capture.
+    pub told: bool,
+}
+
+impl Tail {
+    /// Positions in it.
+    pub const fn len(&self) -> u32 {
+        (self.to - self.from) as u32
+    }
+
+    /// Positions in it that were not reported yet.
+    pub const fn untold(&self) -> u32 {
+        if self.told { 0 } else { self.len() }
+    }
 }
 
 /// The judgement of a packet behind the expected PSN.
@@ -93,10 +120,14 @@ pub(super) struct FlowState {
     /// IPv4 identification of the newest packet, and whether it counts up.
     newest_id: u16,
     counts_up: bool,
-    /// Flows that may be the peer, with what speaks for them.
-    pub votes: Vec<(u32, u32)>,
+    /// Flows that may be the peer.
+    pub suspects: Suspects,
+    /// The peer was one of several that fitted.
+    pub uncertain: bool,
     /// Answers that do not fit the peer.
     pub misfits: u8,
+    /// Positions at the end of the sequence that only answers showed.
+    pub tail: Option<Tail>,
     /// Requests by which a peer may be found.
     pub advertised: u32,
     /// Used since the hand of the clock last passed.
@@ -108,6 +139,12 @@ pub(super) struct FlowState {
 const NEAR_ID: u16 = 512;
 
 impl FlowState {
+    /// Whether an answer with this PSN may be for requests of this flow.
+    pub fn may_be_answered(&self, psn: Psn, limits: &Limits) -> bool {
+        let ahead = self.requests.position(psn) - self.requests.next();
+        (-limits.behind..=limits.behind).contains(&ahead)
+    }
+
     /// Takes note of a request that was not seen before and is the newest.
     pub fn newest(&mut self, record: &Record) {
         let id = record.fingerprint.ip_id;
@@ -170,6 +207,9 @@ impl FlowState {
         if self.rnr.is_some() {
             return Some((Cause::Rnr, true));
         }
+        if self.run.is_some_and(|run| run.next == pos) {
+            return self.run.map(|run| (run.cause, false));
+        }
         if let Some(nak) = self.nak
             && pos >= nak.from
         {
@@ -199,17 +239,18 @@ impl FlowState {
         if let Some((cause, begins)) = self.asked(record, pos, limits) {
             return Verdict::Again { cause, begins };
         }
-        if let Some(cause) = hole.and_then(|hole| hole.asked) {
-            return Verdict::Again {
-                cause,
-                begins: true,
-            };
-        }
         let silence_ns = self.silence_ns;
         if silence_ns >= limits.timeout_floor_ns && hole.is_none_or(|hole| !hole.acked) {
             return Verdict::Again {
                 cause: Cause::Timeout { silence_ns },
                 begins: true,
+            };
+        }
+        if let Some(cause) = hole.and_then(|hole| hole.asked) {
+            // Of the run that answered what asked for it.
+            return Verdict::Again {
+                cause,
+                begins: false,
             };
         }
         if hole.is_none() && self.counts_up {
@@ -286,12 +327,16 @@ impl FlowState {
 
     /// Takes note that the packet at `pos` was sent again.
     pub fn went_back(&mut self, record: &Record, pos: Pos, span: u32, cause: Cause) {
+        let continues = self.run.is_some_and(|run| run.next == pos);
+        self.last_cause = Some(cause);
+        self.rnr = None;
+        if !continues {
+            // A NAK that came meanwhile will be heeded later.
+            self.nak = None;
+        }
         if self.sent_before(record) {
             return;
         }
-        self.last_cause = Some(cause);
-        self.nak = None;
-        self.rnr = None;
         self.run = Some(Run {
             next: pos + Pos::from(span),
             cause,

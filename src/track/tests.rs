@@ -499,17 +499,18 @@ fn one_direction_alone_is_followed_all_the_same() {
     );
 }
 
-#[test]
-fn alike_queue_pairs_are_paired_by_turn() {
-    // Four queue pairs that all begin with PSN 0 and take turns.
+/// Four queue pairs that all begin with PSN 0 and take turns.
+fn alike(sport: fn(u32) -> u16) -> Vec<(Option<u32>, u32, How)> {
     let mut story = Story::default();
     for psn in 0..8 {
         for qp in 0..4 {
-            let ask = story.record(key(true, 0x20 + qp), ONLY, psn);
+            let mut ask = story.record(key(true, 0x20 + qp), ONLY, psn);
+            ask.sport = sport(qp);
             story.tell(&ask);
         }
         for qp in 0..4 {
             let mut ack = story.record(key(false, 0x10 + qp), ACK, psn);
+            ack.sport = sport(qp);
             ack.aeth = Some(Aeth {
                 syndrome: 0x1f,
                 msn: Msn::new(0),
@@ -517,16 +518,26 @@ fn alike_queue_pairs_are_paired_by_turn() {
             story.tell(&ack);
         }
     }
-    let pairs: Vec<_> = story
-        .tracker
-        .connections()
-        .iter()
-        .map(|c| (c.a.qp.unwrap().get(), c.b.qp.unwrap().get(), c.how))
-        .collect();
+    let connections = story.tracker.connections();
+    let ends = connections.iter().filter(|c| c.a.initial_psn.is_some());
+    ends.map(|c| (c.a.qp.map(QpNumber::get), c.b.qp.unwrap().get(), c.how))
+        .collect()
+}
+
+#[test]
+fn alike_queue_pairs_are_paired_by_their_source_ports() {
+    let sport =
+        |qp| super::pairing::source_port(QpNumber::new(0x10 + qp), QpNumber::new(0x20 + qp));
     let right: Vec<_> = (0..4)
-        .map(|qp| (0x10 + qp, 0x20 + qp, How::Inferred))
+        .map(|qp| (Some(0x10 + qp), 0x20 + qp, How::Inferred))
         .collect();
-    assert_eq!(pairs, right);
+    assert_eq!(alike(sport), right);
+}
+
+#[test]
+fn what_nothing_tells_apart_is_not_guessed() {
+    let unpaired: Vec<_> = (0..4).map(|qp| (None, 0x20 + qp, How::Unpaired)).collect();
+    assert_eq!(alike(|_| 0xc000), unpaired);
 }
 
 #[test]

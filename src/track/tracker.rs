@@ -7,11 +7,14 @@ use super::{
     answers::Ended,
     datagrams::Senders,
     manager::{Managed, Manager},
-    pairing::{Waiting, vote},
+    pairing::{Found, Suspects, Waiting, source_port},
     recent::Recent,
     state::Earlier,
 };
-use crate::wire::opcode::{Transport, Verb};
+use crate::wire::{
+    opcode::{Transport, Verb},
+    types::Psn,
+};
 
 /// Number of a flow's entry in a tracker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,6 +75,8 @@ const OPEN: [usize; 3] = [1024, 64, 8];
 const MAX_OPEN: usize = 1 << 20;
 /// Pairs of flows that are known before their packets come.
 const MAX_EXPECTED: usize = 1 << 17;
+/// Pairs remembered that were made although others fitted.
+const MAX_UNCERTAIN: usize = 1 << 12;
 /// Answers that do not fit before a pair is taken apart.
 const MAX_MISFITS: u8 = 3;
 
@@ -112,6 +117,8 @@ pub struct Tracker {
     cache: Cache,
     /// Datagrams are numbered by sender, whomever they go to.
     senders: Senders,
+    /// Flows of answers and their peers, where others fitted as well.
+    uncertain: Vec<(usize, usize)>,
     /// Messages under way over all flows.
     open: usize,
     /// Where the search for a flow to forget goes on.
@@ -302,6 +309,16 @@ impl Tracker {
     /// Ends messages of a flow until at most `keep` are under way.
     fn end<L: Listener>(&mut self, slot: usize, keep: usize, listener: &mut L) {
         let flow = &mut self.flows[slot];
+        if keep == 0
+            && let Some(mut tail) = flow.state.tail.take()
+        {
+            let missing = tail.untold();
+            if missing > 0 {
+                flow.emit(listener, &tail.answer, EventKind::CaptureLoss { missing });
+            }
+            tail.told = true;
+            flow.state.tail = Some(tail);
+        }
         let before = flow.state.messages.len();
         let ended = &mut self.ended;
         flow.state
@@ -365,7 +382,7 @@ impl Tracker {
             flow.src_qp = Some(src_qp);
             flow.how = how;
             flow.mtu = mtu;
-            flow.state.votes = Vec::new();
+            flow.state.uncertain = false;
             flow.state.misfits = 0;
             flow.size_read();
         }
@@ -408,16 +425,24 @@ impl Tracker {
         }
         let info = record.opcode.info();
         let reliable = info.transport != Transport::Uc;
-        if let Some(peer) = peer {
-            if self.flows[peer].mtu.is_none() {
-                self.flows[peer].mtu = self.flows[slot].mtu;
-            }
-        } else if reliable && (record.ack_req || info.position.begins()) {
+        if let Some(peer) = peer
+            && self.flows[peer].mtu.is_none()
+        {
+            self.flows[peer].mtu = self.flows[slot].mtu;
+        }
+        let state = &mut self.flows[slot].state;
+        if (peer.is_none() || state.uncertain)
+            && reliable
             // What a message begins with may be refused before its end.
-            let advertised = &mut self.flows[slot].state.advertised;
+            && (record.ack_req || info.position.begins())
+        {
             let FlowKey { src, dst, .. } = record.flow;
-            self.waiting
+            let advertised = &mut state.advertised;
+            let more = self
+                .waiting
                 .advertise(src, dst, record.psn, slot as u32, advertised);
+            // Nothing spoke against the peer for long.
+            state.uncertain &= more;
         }
         let keep = if self.open > MAX_OPEN {
             OPEN[2]
@@ -499,12 +524,12 @@ impl Tracker {
             (Some(requester), Some(asked)) => self.flows[requester].due(last, asked),
             _ => Vec::new(),
         };
-        let new =
+        let sight =
             self.flows[slot].read_response(record, asked, due, earlier, &self.limits, listener);
         if let (Some(requester), Some(asked)) = (requester, asked) {
             let flow = &mut self.flows[requester];
             let before = flow.state.messages.len();
-            flow.read_answered(record, asked, new, &mut self.ended, listener);
+            flow.read_answered(record, asked, sight, &mut self.ended, listener);
             self.settle(requester, before, listener);
         }
     }
@@ -512,48 +537,100 @@ impl Tracker {
     /// The flow whose requests an answer is for, as far as known.
     fn requester(&mut self, slot: usize, record: &Record) -> Option<usize> {
         if let Some(peer) = self.peer(slot) {
-            let sequence = &self.flows[peer].state.requests;
-            if !sequence.started() {
+            let asked = &self.flows[peer].state;
+            if !asked.requests.started() {
                 // Requests went before the capture began, or are not in it.
                 return Some(peer);
             }
-            let ahead = sequence.position(record.psn) - sequence.next();
-            let fits = (-self.limits.behind..=self.limits.behind).contains(&ahead);
+            let fits = asked.may_be_answered(record.psn, &self.limits);
+            let ahead = asked.requests.position(record.psn) >= asked.requests.next();
             let state = &mut self.flows[slot].state;
-            if fits {
+            // One of several that fitted, and it did not send what is answered.
+            let mistaken = state.uncertain && ahead;
+            if fits && !mistaken {
                 state.misfits = 0;
                 return Some(peer);
             }
             state.misfits += 1;
-            if state.misfits < MAX_MISFITS || self.flows[slot].how != How::Inferred {
+            if !mistaken && (state.misfits < MAX_MISFITS || self.flows[slot].how != How::Inferred) {
                 return None;
             }
-            for slot in [slot, peer] {
-                let flow = &mut self.flows[slot];
-                flow.peer = None;
-                flow.src_qp = None;
-                flow.how = How::Unpaired;
-                flow.state.misfits = 0;
-                flow.state.advertised = 0;
+            if mistaken {
+                // Whoever took the right one is mistaken as well.
+                self.part_uncertain(record.flow);
             }
+            self.part(slot, peer);
         }
-        let FlowKey { src, dst, .. } = record.flow;
-        let flows = &self.flows;
-        let candidates = self.waiting.candidates(src, dst, record.psn, |slot| {
-            let flow = &flows[*slot as usize];
-            flow.peer.is_none() && !flow.ended && (flow.key.src, flow.key.dst) == (dst, src)
+        let found = self.find(slot, record, record.psn).or_else(|| {
+            // A NAK may name a packet that was lost before the capture; the
+            // one before it was received.
+            let nak = record.aeth.is_some_and(|aeth| aeth.kind().is_nak());
+            nak.then(|| self.find(slot, record, record.psn.advance(0xff_ffff)))?
+        })?;
+        self.pair(slot, found.slot as usize, How::Inferred);
+        if !found.certain && self.uncertain.len() < MAX_UNCERTAIN {
+            let peer = found.slot as usize;
+            self.flows[slot].state.uncertain = true;
+            self.flows[peer].state.uncertain = true;
+            self.uncertain.push((slot, peer));
+        }
+        Some(found.slot as usize)
+    }
+
+    /// Takes apart all pairs between the hosts of a flow of answers that were
+    /// made although others fitted.
+    fn part_uncertain(&mut self, answers: FlowKey) {
+        let mut pairs = std::mem::take(&mut self.uncertain);
+        pairs.retain(|(slot, peer)| {
+            let flow = &self.flows[*slot];
+            let lasts = flow.state.uncertain && self.peer(*slot) == Some(*peer);
+            let hosts = (flow.key.src, flow.key.dst) == (answers.src, answers.dst);
+            if lasts && hosts {
+                self.part(*slot, *peer);
+            }
+            lasts && !hosts
         });
-        if candidates.is_empty() {
-            return None;
+        self.uncertain = pairs;
+    }
+
+    /// Takes a pair apart.
+    fn part(&mut self, one: usize, other: usize) {
+        for slot in [one, other] {
+            let flow = &mut self.flows[slot];
+            flow.peer = None;
+            flow.src_qp = None;
+            flow.how = How::Unpaired;
+            flow.state.misfits = 0;
+            flow.state.uncertain = false;
+            flow.state.advertised = 0;
+            flow.state.suspects = Suspects::default();
         }
-        let found = vote(&mut self.flows[slot].state.votes, &candidates)? as usize;
-        let free = self.flows[found].peer.is_none() && !self.flows[found].ended;
-        if !free {
-            self.flows[slot].state.votes.clear();
-            return None;
-        }
-        self.pair(slot, found, How::Inferred);
-        Some(found)
+    }
+
+    /// The flow that one more answer, with this PSN, leaves as the only one.
+    fn find(&mut self, slot: usize, record: &Record, psn: Psn) -> Option<Found> {
+        let FlowKey { src, dst, .. } = record.flow;
+        let mut suspects = std::mem::take(&mut self.flows[slot].state.suspects);
+        let flows = &self.flows;
+        let limits = &self.limits;
+        let candidates = self.waiting.candidates(src, dst, psn, |slot| {
+            let flow = &flows[*slot as usize];
+            flow.peer.is_none()
+                && !flow.ended
+                // Another flow may have got the place of one forgotten.
+                && (flow.key.src, flow.key.dst) == (dst, src)
+                && flow.state.may_be_answered(record.psn, limits)
+        });
+        let (to, sport) = (record.flow.dest_qp, self.flows[slot].sport);
+        let found = suspects.narrow(candidates, |candidate| {
+            let asks = &flows[candidate as usize];
+            sport != 0 && asks.sport == sport && sport == source_port(asks.key.dest_qp, to)
+        });
+        self.flows[slot].state.suspects = suspects;
+        found.filter(|found| {
+            let flow = &self.flows[found.slot as usize];
+            flow.peer.is_none() && !flow.ended
+        })
     }
 
     /// Ends the messages that still wait; packets may follow all the same.

@@ -6,8 +6,14 @@
 
 pub mod capfile;
 pub mod craft;
+pub mod flaws;
+pub mod mangle;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub mod net;
+pub mod recount;
+pub mod seen;
+pub mod talk;
+pub mod tracked;
 pub mod tshark;
 pub mod tunnel;
 pub mod vm;
@@ -188,6 +194,17 @@ pub fn fixtures() -> Vec<String> {
     names.sort();
     assert!(names.len() >= 17, "fixtures are missing: {names:?}");
     names
+}
+
+/// What is known about the fixtures, by their names.
+pub fn truth() -> Value {
+    let files = ["truth.json", "truth-faults.json"];
+    let all = files.map(|file| {
+        let path = fixture("any").with_file_name(file);
+        let text = std::fs::read_to_string(path).unwrap();
+        serde_json::from_str::<serde_json::Map<String, Value>>(&text).unwrap()
+    });
+    Value::Object(all.into_iter().flatten().collect())
 }
 
 /// Whether tshark can be asked. Without it a test returns early, and says so;

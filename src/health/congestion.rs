@@ -1,0 +1,130 @@
+//! Congestion marks and notifications.
+
+use std::fmt::Write;
+
+use super::{Case, Draft, FlowCase, Severity, Subject, trail::Sign};
+use crate::{
+    track::Flow,
+    words::{percent, plural},
+};
+
+/// A shorter flow is taken to have lasted a second: rates of a moment say
+/// nothing.
+const RATE_OVER_NS: u64 = 1_000_000_000;
+
+/// Flows that carry CNPs, each with the flow whose sender they slow down,
+/// where that is known.
+fn slowed<'a>(case: &Case<'a>) -> impl Iterator<Item = (&'a Flow, Option<&'a Flow>)> + use<'a> {
+    let tracker = case.tracker;
+    let carrying = tracker.flows().filter(|flow| flow.cnps > 0);
+    carrying.map(|flow| (flow, flow.peer.and_then(|peer| tracker.flow(peer))))
+}
+
+fn subject(carrier: &Flow, sender: Option<&Flow>) -> Subject {
+    // A sender's flow has the receiver's queue pair in its key, a CNP the
+    // sender's.
+    sender.map_or(
+        Subject::Hosts {
+            src: carrier.key.dst,
+            dst: carrier.key.src,
+        },
+        |sender| Subject::Flow(sender.key),
+    )
+}
+
+/// Packets that show the CNPs of a flow.
+fn frames(case: &Case<'_>, carrier: &Flow) -> Vec<super::FrameRef> {
+    let places = &case.health.places;
+    let trail = places.get(&carrier.id).map(|at| &case.health.trails[*at].1);
+    trail.map_or_else(Vec::new, |trail| trail.mark(Sign::Cnp).frames.clone())
+}
+
+/// `congestion`.
+pub(super) fn notified(case: &Case<'_>) -> Vec<Draft> {
+    let draft = |(carrier, sender): (&Flow, Option<&Flow>)| {
+        let over = carrier.last_ts_ns.saturating_sub(carrier.first_ts_ns);
+        let over = u64::try_from(over).unwrap_or(0).max(RATE_OVER_NS);
+        let rate = (carrier.cnps as f64 * 1e9 / over as f64).round() as u64;
+        let marked = sender.map_or(0, |sender| sender.ce);
+        let mut summary = format!(
+            "{} told QP {} of {} to slow down, {rate} a second",
+            plural(carrier.cnps, "CNP", "CNPs"),
+            carrier.key.dest_qp,
+            carrier.key.dst,
+        );
+        if let Some(sender) = sender.filter(|_| marked > 0) {
+            let _ = write!(
+                summary,
+                "; {} of its packets carried a congestion mark",
+                percent(marked, sender.packets)
+            );
+        }
+        summary.push('.');
+        let severity = if rate >= case.thresholds.cnp_rate {
+            Severity::Warning
+        } else {
+            Severity::Info
+        };
+        Draft::new(subject(carrier, sender), summary)
+            .severity(severity)
+            .count("cnps", carrier.cnps)
+            .count("cnps_per_s", rate)
+            .count("ce", marked)
+            .frames(&frames(case, carrier))
+            .cost(0, carrier.cnps)
+    };
+    slowed(case).map(draft).collect()
+}
+
+/// `ce-without-cnp`.
+pub(super) fn unanswered(case: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
+    let marked = flow.trail.mark(Sign::Congested);
+    let known = flow.flow?;
+    let back = case.pair(known.key.dst, known.key.src);
+    // Where it is not known which queue pair a CNP would go to, any will do.
+    let cnps = flow.peer.map_or(back.cnps, |peer| peer.cnps);
+    if marked.count == 0 || back.packets == 0 || cnps > 0 {
+        return None;
+    }
+    let summary = format!(
+        "{} marked congestion experienced ({} of the flow), and no CNP came back.",
+        plural(marked.count, "packet is", "packets are"),
+        percent(marked.count, known.packets),
+    );
+    Some(
+        Draft::new(flow.subject(), summary)
+            .count("ce", marked.count)
+            .count("cnps", 0)
+            .count("ecn_capable", known.ecn_capable)
+            .count("packets", known.packets)
+            .frames(&marked.frames)
+            .cost(0, marked.count),
+    )
+}
+
+/// `cnp-without-ce`.
+pub(super) fn unmarked(case: &Case<'_>) -> Vec<Draft> {
+    let draft = |(carrier, sender): (&Flow, Option<&Flow>)| {
+        let sender = sender.filter(|sender| sender.ce == 0 && sender.requests.packets > 0)?;
+        let summary = format!(
+            "{} came back, and none of the {} that they are about is marked here.",
+            plural(carrier.cnps, "CNP", "CNPs"),
+            plural(sender.packets, "packet", "packets"),
+        );
+        let draft = Draft::new(Subject::Flow(sender.key), summary)
+            .count("cnps", carrier.cnps)
+            .count("ecn_capable", sender.ecn_capable)
+            .count("packets", sender.packets)
+            .frames(&frames(case, carrier))
+            .cost(0, carrier.cnps);
+        Some(if sender.ecn_capable == 0 {
+            draft.hint(
+                "The sender's packets are not ECN-capable, so that no switch can mark them: see \
+                 what makes the receiver send CNPs.",
+            )
+        } else {
+            draft
+        })
+    };
+    slowed(case).filter_map(draft).collect()
+}

@@ -1,0 +1,189 @@
+//! What the capture cannot tell.
+
+use super::{Case, Draft, FlowCase, Subject, trail::Sign};
+use crate::{
+    track::IcrcState,
+    words::{grouped, percent, plural},
+};
+
+/// `capture-loss`.
+pub(super) fn capture_loss(case: &Case<'_>) -> Vec<Draft> {
+    let lost = case.sum(Sign::CaptureLoss);
+    if lost.mark.amount == 0 {
+        return Vec::new();
+    }
+    let summary = format!(
+        "{}{} acknowledged and never captured.",
+        plural(
+            lost.mark.amount,
+            "request packet was",
+            "request packets were"
+        ),
+        match lost.flows {
+            1 => String::new(),
+            n => format!(", on {} flows,", grouped(n)),
+        },
+    );
+    let draft = Draft::new(lost.subject(), summary)
+        .count("missing", lost.mark.amount)
+        .count("flows", lost.flows)
+        .frames(&lost.mark.frames)
+        .cost(0, lost.mark.amount);
+    vec![draft]
+}
+
+/// `capture-drops`.
+pub(super) fn drops(case: &Case<'_>) -> Vec<Draft> {
+    let mut drafts = Vec::new();
+    for input in case.inputs {
+        let Some(dropped) = input.dropped.filter(|dropped| *dropped > 0) else {
+            continue;
+        };
+        let summary = format!(
+            "{}: {} dropped while it was captured, {} kept.",
+            input.name,
+            plural(dropped, "packet was", "packets were"),
+            grouped(input.packets)
+        );
+        drafts.push(
+            Draft::new(Subject::Capture, summary)
+                .count("dropped", dropped)
+                .count("packets", input.packets)
+                .cost(0, dropped),
+        );
+    }
+    drafts
+}
+
+/// `one-way-capture`.
+pub(super) fn one_way(case: &Case<'_>) -> Vec<Draft> {
+    let mut drafts = Vec::new();
+    if case.forgetful() {
+        return drafts;
+    }
+    for ((src, dst), pair) in &case.pairs {
+        let (src, dst) = (*src, *dst);
+        let back = case.pair(dst, src);
+        let flows = match pair.flows {
+            1 => String::new(),
+            n => format!(" on {} flows", grouped(n)),
+        };
+        let (count, name, summary) = if pair.requests > 0 && back.answers == 0 {
+            let what = plural(pair.requests, "request packet", "request packets");
+            let summary = format!(
+                "{what} of {src} to {dst}{flows}, and not one answer of {dst} is in the capture."
+            );
+            (pair.requests, "requests", summary)
+        } else if pair.answers > 0 && back.requests == 0 {
+            let what = plural(pair.answers, "answer", "answers");
+            let summary = format!(
+                "{what} of {src} to {dst}{flows}, and not one request of {dst} is in the capture."
+            );
+            (pair.answers, "answers", summary)
+        } else {
+            continue;
+        };
+        let draft = Draft::new(Subject::Hosts { src, dst }, summary)
+            .count(name, count)
+            .count("flows", pair.flows)
+            .frames(&[pair.first_frame])
+            .cost(0, count);
+        drafts.push(draft);
+    }
+    // A map has no order that lasts.
+    drafts.sort_by(|a, b| a.summary.cmp(&b.summary));
+    drafts
+}
+
+/// `truncated`.
+pub(super) fn truncated(case: &Case<'_>) -> Vec<Draft> {
+    let cut = case.summary.truncated;
+    let unchecked = case.summary.icrc(IcrcState::Unverifiable);
+    if cut == 0 || unchecked == 0 {
+        return Vec::new();
+    }
+    let summary = format!(
+        "{} ({} of all) cut by the capture: the ICRC of {} could not be checked.",
+        plural(cut, "packet is", "packets are"),
+        percent(cut, case.summary.packets),
+        grouped(unchecked),
+    );
+    let draft = Draft::new(Subject::Capture, summary)
+        .count("truncated", cut)
+        .count("icrc_unverifiable", unchecked)
+        .count("packets", case.summary.packets)
+        .cost(0, cut);
+    vec![draft]
+}
+
+/// `qp-reused`.
+pub(super) fn reused(_: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
+    let again = flow.trail.mark(Sign::Reused);
+    if again.count == 0 {
+        return None;
+    }
+    let summary = "From this packet on the queue pair number belongs to another connection.".into();
+    Some(
+        Draft::new(flow.subject(), summary)
+            .count("reused", again.count)
+            .frames(&again.frames),
+    )
+}
+
+/// `unfinished`.
+pub(super) fn unfinished(case: &Case<'_>) -> Vec<Draft> {
+    let open = case.sum(Sign::Unanswered);
+    let partial = case.sum(Sign::Partial);
+    let mut parts = Vec::new();
+    if open.mark.count > 0 {
+        parts.push(plural(
+            open.mark.count,
+            "message has no answer in the capture",
+            "messages have no answer in the capture",
+        ));
+    }
+    if partial.mark.count > 0 {
+        parts.push(plural(
+            partial.mark.count,
+            "message lacks packets",
+            "messages lack packets",
+        ));
+    }
+    if parts.is_empty() {
+        return Vec::new();
+    }
+    let subject = match (open.flows, partial.flows) {
+        (_, 0) => open.subject(),
+        (0, _) => partial.subject(),
+        _ => Subject::Capture,
+    };
+    let draft = Draft::new(subject, format!("{}.", parts.join("; ")))
+        .count("unanswered", open.mark.count)
+        .count("partial", partial.mark.count)
+        .frames(&open.mark.frames)
+        .frames(&partial.mark.frames)
+        .cost(0, open.mark.count + partial.mark.count);
+    vec![draft]
+}
+
+/// `flows-evicted`.
+pub(super) fn evicted(case: &Case<'_>) -> Vec<Draft> {
+    let evicted = case.tracker.evicted();
+    let beyond = case.summary.beyond_cap;
+    let unheard = case.health.beyond;
+    if evicted.flows == 0 && beyond == 0 && unheard == 0 {
+        return Vec::new();
+    }
+    let summary = format!(
+        "{} with {} forgotten to make room, and {} of further flows only counted.",
+        plural(evicted.flows, "flow", "flows"),
+        plural(evicted.packets, "packet was", "packets were"),
+        plural(unheard, "event was", "events were"),
+    );
+    let draft = Draft::new(Subject::Capture, summary)
+        .count("flows_evicted", evicted.flows)
+        .count("packets_evicted", evicted.packets)
+        .count("packets_beyond", beyond)
+        .count("events_beyond", unheard);
+    vec![draft]
+}

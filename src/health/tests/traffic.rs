@@ -1,0 +1,449 @@
+//! What was lost, late, or waited for.
+
+use super::*;
+
+#[test]
+fn a_lost_request_costs_what_is_sent_again() {
+    let mut story = Story::new();
+    story.write4(0, &[]);
+    story.ack(3);
+    story.write4(4, &[5]);
+    let nak = story.reply(ACK, 5, SEQUENCE_NAK);
+    for (opcode, psn) in [(MIDDLE, 5), (MIDDLE, 6), (LAST, 7)] {
+        story.ask(opcode, psn);
+    }
+    story.ack(7);
+    let found = story.only("packet-loss");
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(found.subject, Subject::Flow(forth()));
+    assert_eq!(
+        (found.count("packets_lost"), found.count("sequence_naks")),
+        (1, 1)
+    );
+    assert_eq!(
+        (
+            found.count("packets_sent_again"),
+            found.count("bytes_sent_again")
+        ),
+        (3, 3072)
+    );
+    assert_eq!(found.frames(), [nak]);
+    assert!(
+        found.summary.starts_with("1 request was lost"),
+        "{}",
+        found.summary
+    );
+    assert!(
+        found.summary.contains("(3.0 for each, 3072 bytes"),
+        "{}",
+        found.summary
+    );
+}
+
+#[test]
+fn a_request_lost_past_the_capture_shows_in_the_nak() {
+    let mut story = Story::new();
+    story.write(0);
+    story.ask(ONLY, 1);
+    story.ask(ONLY, 2);
+    story.reply(ACK, 1, SEQUENCE_NAK);
+    for psn in 1..=2 {
+        story.ask(ONLY, psn);
+    }
+    story.ack(1);
+    story.ack(2);
+    let found = story.only("packet-loss");
+    assert_eq!(
+        (
+            found.count("packets_lost"),
+            found.count("packets_sent_again")
+        ),
+        (1, 2)
+    );
+    assert!(
+        found.summary.starts_with("At least 1 request was lost"),
+        "{}",
+        found.summary
+    );
+}
+
+#[test]
+fn two_losses_before_one_nak_are_two() {
+    let mut story = Story::new();
+    story.write(0);
+    story.write4(1, &[2, 3]);
+    story.reply(ACK, 2, SEQUENCE_NAK);
+    for (opcode, psn) in [(MIDDLE, 2), (MIDDLE, 3), (LAST, 4)] {
+        story.ask(opcode, psn);
+    }
+    story.ack(4);
+    let found = story.only("packet-loss");
+    assert_eq!(
+        (found.count("packets_lost"), found.count("sequence_naks")),
+        (2, 1)
+    );
+    assert!(
+        found.summary.contains("asked for some with 1"),
+        "{}",
+        found.summary
+    );
+}
+
+#[test]
+fn what_was_only_late_is_no_loss() {
+    let mut story = Story::new();
+    story.write(0);
+    let late = story.sent(forth(), ONLY, 1);
+    story.ask(ONLY, 2);
+    story.reply(ACK, 1, SEQUENCE_NAK);
+    let late = story.seen(late);
+    for psn in 1..=2 {
+        story.ask(ONLY, psn);
+    }
+    story.ack(1);
+    story.ack(2);
+    let found = story.only("reordering");
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(
+        (found.count("packets_late"), found.count("sequence_naks")),
+        (1, 1)
+    );
+    assert_eq!(found.count("packets_sent_again"), 2);
+    assert_eq!(found.frames(), [late]);
+}
+
+#[test]
+fn late_packets_that_nobody_missed_are_a_note() {
+    let mut story = Story::new();
+    story.write(0);
+    let late = story.sent(forth(), ONLY, 1);
+    story.ask(ONLY, 2);
+    story.seen(late);
+    story.ack(2);
+    let found = story.one("reordering");
+    assert_eq!(found.severity, Severity::Info);
+    story.none("packet-loss");
+}
+
+#[test]
+fn a_packet_that_came_too_early_is_no_loss_either() {
+    let mut story = Story::new();
+    story.write(0);
+    let late = story.sent(forth(), ONLY, 1);
+    let early = story.sent(forth(), ONLY, 2);
+    story.seen(early);
+    story.seen(late);
+    // The responder threw the early one away.
+    story.reply(ACK, 2, SEQUENCE_NAK);
+    story.ask(ONLY, 2);
+    story.ack(2);
+    let found = story.one("reordering");
+    assert_eq!(found.count("sequence_naks"), 1);
+    story.none("packet-loss");
+}
+
+#[test]
+fn responses_lost_before_the_capture_leave_holes() {
+    let mut story = Story::new();
+    story.write(0);
+    story.ask(READ, 1);
+    story.reply(READ_FIRST, 1, POSITIVE);
+    story.send(back(), READ_MIDDLE, 2);
+    story.reply(READ_LAST, 4, POSITIVE);
+    story.ask(READ, 3);
+    let filled = story.reply(READ_FIRST, 3, POSITIVE);
+    story.reply(READ_LAST, 4, POSITIVE);
+    let found = story.one("read-response-loss");
+    assert_eq!(found.subject, Subject::Flow(back()));
+    assert_eq!(
+        (
+            found.count("packets_lost"),
+            found.count("packets_sent_again")
+        ),
+        (1, 2)
+    );
+    assert_eq!(found.frames(), [filled]);
+    story.none("packet-loss");
+}
+
+#[test]
+fn responses_lost_past_the_capture_are_asked_for_again() {
+    let mut story = Story::new();
+    story.write(0);
+    story.ask(READ, 1);
+    story.reply(READ_FIRST, 1, POSITIVE);
+    story.send(back(), READ_MIDDLE, 2);
+    story.send(back(), READ_MIDDLE, 3);
+    story.reply(READ_LAST, 4, POSITIVE);
+    story.ask(READ, 3);
+    let again = story.reply(READ_FIRST, 3, POSITIVE);
+    story.reply(READ_LAST, 4, POSITIVE);
+    let found = story.one("read-response-loss");
+    assert_eq!(
+        (found.count("packets_lost"), found.frames()),
+        (1, vec![again])
+    );
+}
+
+#[test]
+fn missing_acks_that_cost_nothing_are_a_note() {
+    let mut story = Story::new();
+    for psn in 0..10 {
+        story.write(psn);
+    }
+    story.ask(ONLY, 10);
+    story.ask(ONLY, 11);
+    let ack = story.ack(11);
+    let found = story.only("ack-loss");
+    assert_eq!(found.severity, Severity::Info);
+    assert_eq!(
+        (found.count("acks_missing"), found.count("acks_own")),
+        (1, 11)
+    );
+    assert_eq!(found.frames(), [ack]);
+}
+
+#[test]
+fn a_responder_that_gathers_acks_loses_none() {
+    let mut story = Story::new();
+    for i in 0..10 {
+        for psn in 4 * i..4 * i + 4 {
+            story.ask(ONLY, psn);
+        }
+        story.ack(4 * i + 3);
+    }
+    assert_eq!(story.findings(), []);
+}
+
+/// One request sent `times` again, after 70 ms each.
+fn repeated(times: u32) -> Story {
+    let mut story = Story::new();
+    story.write(0);
+    story.ask(ONLY, 1);
+    for _ in 0..times {
+        story.wait_ms(70);
+        story.ask(ONLY, 1);
+    }
+    story
+}
+
+#[test]
+fn timeouts_tell_the_timer() {
+    let mut story = repeated(2);
+    story.ack(1);
+    let found = story.only("timeout");
+    assert_eq!(
+        (found.count("timeouts"), found.count("timer_code")),
+        (2, 14)
+    );
+    assert_eq!(found.count("median_silence_ns"), 70_010_000);
+    assert_eq!(
+        (found.count("packets_sent_again"), found.frames()),
+        (2, vec![4, 5])
+    );
+    assert!(
+        found.summary.contains("2^14 = 67.1 ms"),
+        "{}",
+        found.summary
+    );
+}
+
+#[test]
+fn a_peer_that_never_answers_again_is_gone() {
+    let mut story = repeated(3);
+    let found = story.one("peer-vanished");
+    assert_eq!(found.severity, Severity::Error);
+    assert_eq!(found.count("times_sent_again"), 3);
+    assert_eq!(found.count("silent_ns"), 3 * 70_010_000 + 10_000);
+    assert_eq!(found.frames(), [4, 5, 6]);
+    assert_eq!(story.findings()[0].id, "peer-vanished");
+    story.thresholds.retries = 4;
+    story.none("peer-vanished");
+}
+
+#[test]
+fn a_peer_that_answers_in_the_end_is_not_gone() {
+    let mut story = repeated(5);
+    story.ack(1);
+    story.only("timeout");
+    // Nor one that refuses.
+    let mut story = repeated(5);
+    story.reply(ACK, 1, 0x63);
+    story.none("peer-vanished");
+}
+
+#[test]
+fn a_peer_that_was_never_heard_may_not_be_in_the_capture() {
+    let mut story = Story::new();
+    for _ in 0..5 {
+        story.ask(ONLY, 1);
+        story.wait_ms(70);
+    }
+    let found = story.one("peer-vanished");
+    assert!(
+        found.summary.contains("no answer is in the capture"),
+        "{}",
+        found.summary
+    );
+}
+
+#[test]
+fn a_requester_that_goes_on_was_answered_somewhere() {
+    let mut story = Story::new();
+    for _ in 0..5 {
+        story.ask(ONLY, 1);
+        story.wait_ms(70);
+    }
+    story.wait_ms(70);
+    for psn in 2..10 {
+        story.ask(ONLY, psn);
+    }
+    story.none("peer-vanished");
+}
+
+#[test]
+fn a_receiver_that_is_not_ready_costs_its_timer() {
+    let mut story = Story::new();
+    story.write(0);
+    story.ask(ONLY, 1);
+    // Timer code 20: 10.24 ms.
+    let nak = story.reply(ACK, 1, 0x34);
+    story.wait_ms(12);
+    story.ask(ONLY, 1);
+    story.ack(1);
+    let found = story.only("rnr");
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(
+        (found.count("rnr_naks"), found.count("asked_ns")),
+        (1, 10_240_000)
+    );
+    assert_eq!(found.count("waited_ns"), 12_010_000);
+    assert_eq!(
+        (found.count("packets_sent_again"), found.frames()),
+        (1, vec![nak])
+    );
+}
+
+#[test]
+fn what_follows_a_request_that_was_not_ready_for_is_not_lost() {
+    let mut story = Story::new();
+    story.write(0);
+    story.ask(ONLY, 1);
+    story.ask(ONLY, 2);
+    story.reply(ACK, 1, 0x34);
+    story.reply(ACK, 1, SEQUENCE_NAK);
+    story.wait_ms(12);
+    story.ask(ONLY, 1);
+    story.ask(ONLY, 2);
+    story.ack(2);
+    let found = story.one("rnr");
+    assert_eq!(
+        (
+            found.count("sequence_naks"),
+            found.count("packets_sent_again")
+        ),
+        (1, 2)
+    );
+    story.none("packet-loss");
+}
+
+#[test]
+fn a_requester_that_gives_up_lost_its_operation() {
+    let mut story = Story::new();
+    story.write(0);
+    for _ in 0..3 {
+        story.ask(ONLY, 1);
+        story.reply(ACK, 1, 0x34);
+        story.wait_ms(12);
+    }
+    let found = story.only("rnr");
+    assert_eq!(
+        (found.severity, found.count("given_up")),
+        (Severity::Error, 1)
+    );
+    assert!(found.hint.contains("rnr_retry"), "{}", found.hint);
+}
+
+#[test]
+fn silence_is_a_stall_unless_it_has_a_name() {
+    let mut story = Story::new();
+    story.write(0);
+    story.ask(ONLY, 1);
+    story.wait_ms(150);
+    let ended = story.ack(1);
+    let found = story.only("stall");
+    assert_eq!(
+        (found.count("stalls"), found.count("silence_ns")),
+        (1, 150_010_000)
+    );
+    assert_eq!(
+        (found.subject, found.frames()),
+        (Subject::Flow(forth()), vec![ended])
+    );
+    // A pause with nothing to wait for.
+    story.wait_ms(1000);
+    story.write(2);
+    assert_eq!(story.one("stall").count("stalls"), 1);
+    // A timeout, and the wait after an RNR NAK.
+    story.ask(ONLY, 3);
+    story.wait_ms(500);
+    story.ask(ONLY, 3);
+    story.ack(3);
+    story.ask(ONLY, 4);
+    story.reply(ACK, 4, 0x20);
+    story.wait_ms(700);
+    story.ask(ONLY, 4);
+    story.ack(4);
+    assert_eq!(story.one("stall").count("stalls"), 1);
+    assert_eq!(story.one("timeout").count("timeouts"), 1);
+    assert_eq!(story.one("rnr").count("rnr_naks"), 1);
+}
+
+#[test]
+fn marks_want_a_notification() {
+    let mut story = Story::new();
+    story.write(0);
+    let mut marked = story.sent(forth(), ONLY, 1);
+    marked.ecn = 3;
+    let marked = story.seen(marked);
+    story.ack(1);
+    let found = story.only("ce-without-cnp");
+    assert_eq!((found.count("ce"), found.count("ecn_capable")), (1, 1));
+    assert_eq!(found.frames(), [marked]);
+    let cnp = story.send(back(), CNP, 0);
+    let found = story.only("congestion");
+    assert_eq!(found.severity, Severity::Info);
+    assert_eq!(found.subject, Subject::Flow(forth()));
+    assert_eq!((found.count("cnps"), found.count("ce")), (1, 1));
+    assert_eq!(found.frames(), [cnp]);
+}
+
+#[test]
+fn many_notifications_are_a_warning() {
+    let mut story = Story::new();
+    story.write(0);
+    for _ in 0..150 {
+        story.send(back(), CNP, 0);
+    }
+    let found = story.one("congestion");
+    // Within a moment, and so taken to be within a second.
+    assert_eq!(
+        (found.severity, found.count("cnps_per_s")),
+        (Severity::Warning, 150)
+    );
+    // None of the packets they are about is marked.
+    let found = story.one("cnp-without-ce");
+    assert_eq!((found.severity, found.count("cnps")), (Severity::Info, 150));
+    assert!(found.hint.contains("not ECN-capable"), "{}", found.hint);
+    story.thresholds.cnp_rate = 200;
+    assert_eq!(story.one("congestion").severity, Severity::Info);
+}
+
+#[test]
+fn marks_say_nothing_where_the_way_back_is_not_captured() {
+    let mut story = Story::new();
+    let mut marked = story.sent(forth(), ONLY, 1);
+    marked.ecn = 3;
+    story.seen(marked);
+    story.none("ce-without-cnp");
+}
