@@ -307,8 +307,10 @@ impl Observed {
         }
     }
 
-    /// [`Observed::of`] without its short cut.
-    fn of_any(raw: &RawPacket<'_>, options: &Options) -> Self {
+    /// [`Observed::of`] without its short cut: the same for every frame, and
+    /// slower for most.
+    #[must_use]
+    pub fn of_any(raw: &RawPacket<'_>, options: &Options) -> Self {
         match decode(raw, options) {
             Ok(packet) if packet.is_control() => Self::Skipped(Reason::Control, raw.link),
             Ok(packet) => Self::Packet(Record::new(raw, &packet)),

@@ -1,0 +1,178 @@
+//! Whatever way bytes take through the program, what it makes of them is the
+//! same: short cut or not, mapped or read, one thread or many, one file or
+//! several.
+
+mod common;
+
+use std::{
+    fs::File,
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use common::capfile::Capture;
+use roce_sniff::{
+    Options,
+    source::{LinkType, RawPacket},
+    track::Observed,
+};
+use serde_json::Value;
+
+/// Numbers that look random, the same ones every time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % sides.max(1)
+    }
+}
+
+/// Both ways to decode a frame.
+fn both(data: &[u8], len: u32) -> [String; 2] {
+    let raw = RawPacket {
+        input: 0,
+        frame: 1,
+        ts_ns: 0,
+        len: len.max(data.len() as u32),
+        link: LinkType::ETHERNET,
+        path: None,
+        data,
+    };
+    let options = Options::default();
+    [
+        Observed::of(&raw, &options),
+        Observed::of_any(&raw, &options),
+    ]
+    .map(|observed| format!("{observed:?}"))
+}
+
+#[test]
+fn the_short_cut_decodes_like_the_long_way() {
+    let mut dice = Dice(1);
+    for name in common::fixtures() {
+        for packet in common::capture(&name).packets.iter().take(60) {
+            let [short, long] = both(&packet.data, packet.len);
+            assert_eq!(short, long, "{name}");
+            for _ in 0..30 {
+                let mut data = packet.data.clone();
+                for _ in 0..=dice.roll(3) {
+                    // Mostly in the headers, where it matters.
+                    let reach = if dice.roll(4) == 0 { data.len() } else { 80 };
+                    let at = dice.roll(reach.min(data.len()));
+                    data[at] ^= 1 << dice.roll(8);
+                }
+                data.truncate(if dice.roll(2) == 0 {
+                    data.len()
+                } else {
+                    dice.roll(120)
+                });
+                let [short, long] = both(&data, packet.len);
+                assert_eq!(short, long, "{name}: {data:02x?}");
+            }
+        }
+    }
+}
+
+/// What the analysing commands print of files, with so many threads.
+fn printed(files: &[&Path], threads: &str) -> Vec<String> {
+    let commands = ["flows", "messages", "health", "memory"];
+    commands
+        .map(|command| {
+            let mut args = vec![command, "--format", "json", "--threads", threads];
+            args.extend(files.iter().map(|file| file.to_str().unwrap()));
+            let ran = common::run(&args);
+            format!("{}\n{}", ran.stdout, ran.stderr)
+        })
+        .to_vec()
+}
+
+/// Makes a file look as if it had not changed for a while, so that it is
+/// mapped.
+fn settle(path: &Path) {
+    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    File::options()
+        .write(true)
+        .open(path)
+        .and_then(|file| file.set_modified(hour_ago))
+        .unwrap();
+}
+
+/// Fixtures, and 200 captures that somebody tampered with.
+fn captures() -> Vec<(String, Vec<u8>)> {
+    let mut dice = Dice(7);
+    let names = common::fixtures();
+    let mut all: Vec<_> = names
+        .iter()
+        .map(|name| (name.clone(), std::fs::read(common::fixture(name)).unwrap()))
+        .collect();
+    for n in 0..200 {
+        let (name, bytes) = &all[dice.roll(names.len())];
+        let mut bytes = bytes.clone();
+        for _ in 0..=dice.roll(20) {
+            let at = 24 + dice.roll(bytes.len() - 24);
+            bytes[at] ^= 1 << dice.roll(8);
+        }
+        if dice.roll(3) == 0 {
+            bytes.truncate(dice.roll(bytes.len()));
+        }
+        all.push((format!("{name}, tampered with ({n})"), bytes));
+    }
+    all
+}
+
+#[test]
+fn mapped_or_read_with_any_number_of_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes) in captures() {
+        let path = common::write(dir.path(), "capture.pcap", &bytes);
+        let read = printed(&[&path], "1");
+        settle(&path);
+        assert_eq!(printed(&[&path], "1"), read, "{name}: mapped");
+        assert_eq!(
+            printed(&[&path], "3"),
+            read,
+            "{name}: mapped, three threads"
+        );
+    }
+}
+
+/// The flows of a report, without where their packets stand.
+fn flows(files: &[&Path]) -> Value {
+    let mut args = vec!["flows", "--format", "json"];
+    args.extend(files.iter().map(|file| file.to_str().unwrap()));
+    let ran = common::run(&args);
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    Value::Array(vec![
+        document["flows"].clone(),
+        document["connections"].clone(),
+    ])
+}
+
+#[test]
+fn one_file_or_the_same_in_three() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut dice = Dice(3);
+    for name in common::fixtures() {
+        let capture = common::capture(&name);
+        let whole = flows(&[&common::fixture(&name)]);
+        let count = capture.packets.len();
+        let (first, second) = (dice.roll(count), dice.roll(count));
+        let cuts = [0, first.min(second), first.max(second), count];
+        let parts: Vec<_> = (0..3)
+            .map(|n| {
+                let part = Capture {
+                    packets: capture.packets[cuts[n]..cuts[n + 1]].to_vec(),
+                    ..capture.clone()
+                };
+                let name = format!("part{n}.pcap");
+                common::write(dir.path(), &name, &part.pcap_as(false, true))
+            })
+            .collect();
+        let parts: Vec<&Path> = parts.iter().map(|path| path.as_path()).collect();
+        assert_eq!(flows(&parts), whole, "{name} in three");
+    }
+}
