@@ -115,6 +115,8 @@ pub struct Tracker {
     recent: Recent,
     /// Entries by a hash of their key, one place each, in front of `by_key`.
     cache: Cache,
+    /// Entry of the packet before.
+    last: usize,
     /// Datagrams are numbered by sender, whomever they go to.
     senders: Senders,
     /// Flows of answers and their peers, where others fitted as well.
@@ -202,6 +204,14 @@ impl Tracker {
 
     /// The entry of a packet's flow.
     fn entry<L: Listener>(&mut self, record: &Record, listener: &mut L) -> usize {
+        // Packets of one message come one after the other.
+        if let Some(flow) = self.flows.get_mut(self.last)
+            && flow.key == record.flow
+            && !flow.ended
+        {
+            flow.state.used = true;
+            return self.last;
+        }
         let place = record.flow.scatter() as usize % CACHE;
         let cached = self.cache.0[place] as usize;
         if let Some(flow) = self.flows.get_mut(cached)
@@ -209,6 +219,7 @@ impl Tracker {
             && !flow.ended
         {
             flow.state.used = true;
+            self.last = cached;
             return cached;
         }
         let slot = match self.by_key.get(&record.flow) {
@@ -217,6 +228,7 @@ impl Tracker {
         };
         self.flows[slot].state.used = true;
         self.cache.0[place] = slot as u32;
+        self.last = slot;
         slot
     }
 

@@ -1,9 +1,6 @@
 //! Base transport header, on every InfiniBand packet (IBTA vol. 1, 9.2).
 
-use nom::{
-    IResult, Parser,
-    number::complete::{be_u8, be_u16, be_u32},
-};
+use nom::{IResult, Parser, bytes::complete::take};
 
 use super::{
     opcode::Opcode,
@@ -69,9 +66,16 @@ impl Bth {
     ///
     /// # Errors
     /// `nom::Err::Error` when the input is too short.
+    #[inline]
     pub fn parse(input: &[u8]) -> IResult<&[u8], Self> {
-        let (rest, (opcode, bits, pkey, qp, psn)) =
-            (be_u8, be_u8, be_u16, be_u32, be_u32).parse(input)?;
+        // All at once: this is on every packet.
+        let (rest, header) = take(Self::SIZE).parse(input)?;
+        let word = |at: usize| {
+            let bytes = header[at..].first_chunk().copied();
+            u32::from_be_bytes(bytes.unwrap_or_default())
+        };
+        let ([opcode, bits, high, low], qp, psn) = (word(0).to_be_bytes(), word(4), word(8));
+        let pkey = u16::from_be_bytes([high, low]);
         Ok((
             rest,
             Self {
