@@ -45,6 +45,7 @@ fn record(number: Number) -> Record {
         ack_req: true,
         ecn: 2,
         dscp: 0,
+        priority: None,
         ttl: 64,
         icrc: number.state,
         v1: false,

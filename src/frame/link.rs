@@ -79,6 +79,7 @@ pub(super) fn ethertype<T: Trace>(
             let tag = SingleVlanHeaderSlice::from_slice(bytes)
                 .map_err(|_| cursor.skip(Reason::Malformed, Layer::Vlan))?;
             path.vlans.push(tag.vlan_identifier().value());
+            path.priority = Some(tag.priority_code_point().value());
             Next::EtherType(tag.ether_type().0)
         }
         MPLS | MPLS_UPSTREAM => mpls(cursor, path, trace)?,

@@ -159,6 +159,8 @@ pub struct Datagram<'a> {
     pub ttl: u8,
     /// VLAN identifiers, outermost first, inside tunnels too.
     pub vlans: Stack<u16>,
+    /// Priority in the innermost VLAN tag (IEEE 802.1Q PCP).
+    pub priority: Option<u8>,
     /// Tunnels, outermost first.
     pub encaps: Stack<Encap>,
     /// Start of the innermost IP header (RoCEv1: of the global route header).
@@ -293,6 +295,7 @@ pub struct Skip {
 /// What the walk has gathered on its way down.
 struct Path {
     vlans: Stack<u16>,
+    priority: Option<u8>,
     encaps: Stack<Encap>,
 }
 
@@ -324,6 +327,7 @@ fn general<'a, T: Trace>(
     let mut cursor = Cursor::new(raw.data, raw.len as usize);
     let mut path = Path {
         vlans: Stack::new(0),
+        priority: None,
         encaps: Stack::new(Encap::Vxlan),
     };
     let mut next = link::first(raw.link, &mut cursor, trace)?;

@@ -204,6 +204,12 @@ kinds! {
         hint "Let all traffic of a queue pair use one traffic class, or it may be reordered and \
               miss the lossless class."
 
+    "mixed-priority" "Several VLAN priorities in one flow" Info Flows(packets::priority)
+        about "Packets of one flow carry different priorities in their VLAN tags, so that switches \
+               put them into different queues."
+        hint "Let all traffic of a queue pair use one priority, or it may be reordered and miss \
+              the lossless one."
+
     "mtu-differs" "Path MTU differs by direction" Info Flows(packets::mtu_differs)
         about "The packets of one direction of a connection are of another path MTU than those of \
                the other."

@@ -368,6 +368,7 @@ impl Listener for Health {
             // CNPs have a class of their own everywhere.
             EventKind::OtherDscp { .. } if record.opcode.info().verb == Verb::Cnp => {}
             EventKind::OtherDscp { .. } => self.note(event, Sign::OtherDscp, 0),
+            EventKind::OtherPriority { .. } => self.note(event, Sign::OtherPriority, 0),
             EventKind::OddMtu { .. } => {
                 self.note(event, Sign::OddMtu, record.payload_len.into());
             }

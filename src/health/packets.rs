@@ -270,6 +270,26 @@ pub(super) fn dscp(_: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
     )
 }
 
+/// `mixed-priority`.
+pub(super) fn priority(_: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
+    let other = flow.trail.mark(Sign::OtherPriority);
+    let known = flow.flow?;
+    let first = known.priority.filter(|_| other.count > 0)?;
+    let summary = format!(
+        "{} of {} another VLAN priority than the flow's first, {first}.",
+        grouped(other.count),
+        plural(known.packets, "packet has", "packets have"),
+    );
+    Some(
+        Draft::new(flow.subject(), summary)
+            .count("other_priority", other.count)
+            .count("first_priority", first.into())
+            .count("packets", known.packets)
+            .frames(&other.frames)
+            .cost(0, other.count),
+    )
+}
+
 /// `out-of-place`.
 pub(super) fn out_of_place(_: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
     let odd = flow.trail.mark(Sign::OutOfPlace);

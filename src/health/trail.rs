@@ -73,6 +73,7 @@ pub(super) enum Sign {
     Fragment,
     Malformed,
     OtherDscp,
+    OtherPriority,
     /// A packet that is not of the path MTU; bytes of payload.
     OddMtu,
     OutOfPlace,

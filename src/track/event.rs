@@ -121,6 +121,12 @@ pub enum EventKind {
         /// That of the first packet.
         first: u8,
     },
+    /// The priority in its VLAN tag differs from that of the flow's first
+    /// packet.
+    OtherPriority {
+        /// That of the first packet.
+        first: u8,
+    },
     /// A packet in the middle of a message whose payload is not the path MTU
     /// that the flow's other packets show.
     OddMtu {

@@ -167,6 +167,8 @@ pub struct Flow {
     pub connection: Option<ConnectionId>,
     /// DSCP of the first packet.
     pub dscp: u8,
+    /// Priority in the VLAN tag of the first packet, where it had one.
+    pub priority: Option<u8>,
     /// UDP source port of the first packet; 0 with RoCEv1.
     pub sport: u16,
     /// Another entry with the same key took over.
@@ -244,6 +246,7 @@ impl Flow {
             src_qp: record.src_qp,
             connection: None,
             dscp: record.dscp,
+            priority: record.priority,
             sport: record.sport,
             ended: false,
             state: FlowState::default(),
@@ -305,6 +308,13 @@ impl Flow {
         if record.dscp != self.dscp && record.opcode.info().verb != Verb::Cnp {
             let first = self.dscp;
             self.emit(listener, record, EventKind::OtherDscp { first });
+        }
+        // Untagged packets are those of a mirror that takes tags off.
+        if let (Some(first), Some(priority)) = (self.priority, record.priority)
+            && first != priority
+            && record.opcode.info().verb != Verb::Cnp
+        {
+            self.emit(listener, record, EventKind::OtherPriority { first });
         }
     }
 

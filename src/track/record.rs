@@ -115,6 +115,8 @@ pub struct Record {
     pub ecn: u8,
     /// Differentiated services code point.
     pub dscp: u8,
+    /// Priority in the innermost VLAN tag, where there is one.
+    pub priority: Option<u8>,
     /// IPv4 TTL or IPv6 hop limit.
     pub ttl: u8,
     /// Outcome of the invariant CRC.
@@ -171,6 +173,7 @@ impl Record {
             ack_req: packet.bth.ack_req,
             ecn: packet.datagram.ecn(),
             dscp: packet.datagram.dscp(),
+            priority: packet.datagram.priority,
             ttl: packet.datagram.ttl,
             icrc: packet.icrc.into(),
             v1: packet.datagram.version == RoceVersion::V1,
@@ -206,6 +209,7 @@ impl Record {
             ack_req: false,
             ecn: 0,
             dscp: 0,
+            priority: None,
             ttl: 64,
             icrc: IcrcState::Valid,
             v1: false,
@@ -271,6 +275,7 @@ impl Record {
             ack_req: bth.ack_req,
             ecn: datagram.ecn(),
             dscp: datagram.dscp(),
+            priority: datagram.priority,
             ttl: datagram.ttl,
             icrc: if options.verify_icrc {
                 Icrc::check(&datagram).into()

@@ -89,6 +89,7 @@ fn odd_packets_are_told_with_their_frames() {
     story.write4(0, &[]);
     story.ack(3);
     let other = odd(&mut story, 4, |record| record.dscp = 26);
+    story.none("mixed-priority");
     let fragment = odd(&mut story, 5, |record| record.fragment = true);
     let malformed = odd(&mut story, 6, |record| record.malformed = true);
     let found = story.one("mixed-dscp");
@@ -296,4 +297,19 @@ fn forgotten_flows_are_told() {
     let found = story.one("flows-evicted");
     assert_eq!(found.severity, Severity::Info);
     assert!(found.count("flows_evicted") > 0, "{found:#?}");
+}
+
+#[test]
+fn priorities_of_vlan_tags_are_compared() {
+    let mut story = Story::new();
+    let first = odd(&mut story, 0, |record| record.priority = Some(3));
+    story.ack(0);
+    // Without a tag there is nothing to compare.
+    story.write4(1, &[]);
+    story.none("mixed-priority");
+    let other = odd(&mut story, 5, |record| record.priority = Some(0));
+    assert!(first < other);
+    let found = story.one("mixed-priority");
+    assert_eq!(found.frames(), vec![other]);
+    assert_eq!(found.count("first_priority"), 3);
 }
