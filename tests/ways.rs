@@ -172,7 +172,7 @@ fn one_file_or_the_same_in_three() {
                 common::write(dir.path(), &name, &part.pcap_as(false, true))
             })
             .collect();
-        let parts: Vec<&Path> = parts.iter().map(|path| path.as_path()).collect();
+        let parts: Vec<&Path> = parts.iter().map(std::path::PathBuf::as_path).collect();
         assert_eq!(flows(&parts), whole, "{name} in three");
     }
 }

@@ -226,7 +226,7 @@ impl Record {
     /// one go, for the packets that most are: with no extension header, with a
     /// RETH or an AETH. `None` sends all others the long way.
     #[inline]
-    fn quick(raw: &RawPacket<'_>, options: &Options) -> Option<Self> {
+    fn quick(raw: &RawPacket<'_>, options: Options) -> Option<Self> {
         let datagram = frame::plain(raw, options.frame)?;
         let (after, bth) = Bth::parse(datagram.ib).ok()?;
         let info = bth.opcode.info();
@@ -306,7 +306,7 @@ impl Observed {
     #[inline]
     #[must_use]
     pub fn of(raw: &RawPacket<'_>, options: &Options) -> Self {
-        match Record::quick(raw, options) {
+        match Record::quick(raw, *options) {
             Some(record) => Self::Packet(record),
             None => Self::of_any(raw, options),
         }

@@ -590,3 +590,32 @@ fn a_first_packet_that_is_refused_finds_its_answer() {
     assert_eq!(story.flow(true).how, How::Inferred);
     assert!(story.heard.messages[0].refused.is_some());
 }
+
+#[test]
+fn a_queue_pair_connected_to_itself_answers_itself() {
+    let mut story = Story::default();
+    let end = IpAddr::from([10, 0, 0, 1]);
+    let own = FlowKey {
+        src: end,
+        dst: end,
+        dest_qp: QpNumber::new(0x12),
+    };
+    for psn in 0..5 {
+        let ask = story.record(own, ONLY, psn);
+        story.tell(&ask);
+        let mut ack = story.record(own, ACK, psn);
+        ack.aeth = Some(Aeth {
+            syndrome: 0x1f,
+            msn: Msn::new(psn),
+        });
+        story.tell(&ack);
+    }
+    story.end();
+    let flow = story.tracker.flows().next().unwrap();
+    assert_eq!((flow.requests.new, flow.acks, flow.acks_own), (5, 5, 5));
+    assert_eq!(flow.peer, Some(flow.id));
+    assert_eq!(flow.latency.count(), 5);
+    let connections = story.tracker.connections();
+    assert_eq!(connections.len(), 1);
+    assert_eq!(connections[0].a.qp, connections[0].b.qp);
+}
