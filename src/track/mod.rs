@@ -17,6 +17,7 @@ mod memory;
 mod message;
 mod open;
 mod pairing;
+mod peers;
 mod recent;
 mod record;
 mod requests;

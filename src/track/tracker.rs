@@ -3,25 +3,23 @@
 use std::collections::HashMap;
 
 use super::{
-    ConnectionId, EventKind, Flow, FlowKey, How, IcrcState, Listener, Record,
+    EventKind, Flow, FlowKey, How, IcrcState, Listener, Record,
     answers::Ended,
     datagrams::Senders,
     manager::{Managed, Manager},
-    pairing::{Found, Suspects, Waiting, source_port},
+    pairing::Waiting,
+    peers::Expected,
     recent::Recent,
     state::Earlier,
 };
-use crate::wire::{
-    opcode::{Transport, Verb},
-    types::Psn,
-};
+use crate::wire::opcode::{Transport, Verb};
 
 /// Number of a flow's entry in a tracker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId {
     /// Entries whose place was given to another flow have an older generation.
     generation: u32,
-    slot: u32,
+    pub(super) slot: u32,
 }
 
 /// What bounds a tracker and what it takes for what.
@@ -73,12 +71,6 @@ pub struct Evicted {
 const OPEN: [usize; 3] = [1024, 64, 8];
 /// Messages under way over all flows before each flow has to keep fewer.
 const MAX_OPEN: usize = 1 << 20;
-/// Pairs of flows that are known before their packets come.
-const MAX_EXPECTED: usize = 1 << 17;
-/// Pairs remembered that were made although others fitted.
-const MAX_UNCERTAIN: usize = 1 << 12;
-/// Answers that do not fit before a pair is taken apart.
-const MAX_MISFITS: u8 = 3;
 
 /// Places of the cache in front of the map of flows: a power of two.
 const CACHE: usize = 1 << 10;
@@ -92,26 +84,18 @@ impl Default for Cache {
     }
 }
 
-/// A peer that is known before the flow's packets come.
-#[derive(Debug, Clone, Copy)]
-struct Expected {
-    peer: FlowKey,
-    how: How,
-    connection: Option<ConnectionId>,
-}
-
 /// Follows all flows of a capture.
 #[derive(Debug, Default)]
 pub struct Tracker {
-    limits: Limits,
-    flows: Vec<Flow>,
+    pub(super) limits: Limits,
+    pub(super) flows: Vec<Flow>,
     /// In the order of appearance; entries whose flow was forgotten have
     /// another id in their slot.
     order: Vec<FlowId>,
-    by_key: HashMap<FlowKey, u32, foldhash::fast::RandomState>,
-    expected: HashMap<FlowKey, Expected, foldhash::fast::RandomState>,
-    manager: Manager,
-    waiting: Waiting,
+    pub(super) by_key: HashMap<FlowKey, u32, foldhash::fast::RandomState>,
+    pub(super) expected: HashMap<FlowKey, Expected, foldhash::fast::RandomState>,
+    pub(super) manager: Manager,
+    pub(super) waiting: Waiting,
     recent: Recent,
     /// Entries by a hash of their key, one place each, in front of `by_key`.
     cache: Cache,
@@ -120,7 +104,7 @@ pub struct Tracker {
     /// Datagrams are numbered by sender, whomever they go to.
     senders: Senders,
     /// Flows of answers and their peers, where others fitted as well.
-    uncertain: Vec<(usize, usize)>,
+    pub(super) uncertain: Vec<(usize, usize)>,
     /// Messages under way over all flows.
     open: usize,
     /// Where the search for a flow to forget goes on.
@@ -309,7 +293,7 @@ impl Tracker {
         self.insert(record, listener)
     }
 
-    fn retire<L: Listener>(&mut self, slot: usize, listener: &mut L) {
+    pub(super) fn retire<L: Listener>(&mut self, slot: usize, listener: &mut L) {
         self.end(slot, 0, listener);
         let flow = &mut self.flows[slot];
         flow.ended = true;
@@ -340,68 +324,6 @@ impl Tracker {
         for (open, acked) in ended.drain(..) {
             flow.ended(&open, acked, listener);
         }
-    }
-
-    /// Two flows are known to belong together before their packets come.
-    pub fn expect(&mut self, one: FlowKey, other: FlowKey, how: How) {
-        self.expect_for(one, other, how, None);
-    }
-
-    fn expect_for(
-        &mut self,
-        one: FlowKey,
-        other: FlowKey,
-        how: How,
-        connection: Option<ConnectionId>,
-    ) {
-        if self.expected.len() >= MAX_EXPECTED {
-            self.expected.clear();
-        }
-        for (key, peer) in [(one, other), (other, one)] {
-            let expected = Expected {
-                peer,
-                how,
-                connection,
-            };
-            self.expected.insert(key, expected);
-        }
-    }
-
-    /// A connection's second queue pair came to light: flows with these keys
-    /// belong to it from here on.
-    fn connected<L: Listener>(&mut self, id: ConnectionId, listener: &mut L) {
-        let Some((forward, backward)) = self
-            .manager
-            .get(id)
-            .and_then(super::manager::Managed::flows)
-        else {
-            return;
-        };
-        for key in [forward, backward] {
-            if let Some(slot) = self.by_key.get(&key).copied() {
-                self.retire(slot as usize, listener);
-            }
-        }
-        self.expect_for(forward, backward, How::Cm, Some(id));
-    }
-
-    fn pair(&mut self, one: usize, other: usize, how: How) {
-        let ends = [one, other].map(|slot| (self.flows[slot].id, self.flows[slot].key.dest_qp));
-        let mtu = self.flows[one].mtu.or(self.flows[other].mtu);
-        for (slot, (peer, src_qp)) in [(one, ends[1]), (other, ends[0])] {
-            let flow = &mut self.flows[slot];
-            flow.peer = Some(peer);
-            flow.src_qp = Some(src_qp);
-            flow.how = how;
-            flow.mtu = mtu;
-            flow.state.uncertain = false;
-            flow.state.misfits = 0;
-            flow.size_read();
-        }
-    }
-
-    fn peer(&self, slot: usize) -> Option<usize> {
-        self.flows[slot].peer.map(|peer| peer.slot as usize)
     }
 
     /// Notes silence while the flow's requests wait.
@@ -544,105 +466,6 @@ impl Tracker {
             flow.read_answered(record, asked, sight, &mut self.ended, listener);
             self.settle(requester, before, listener);
         }
-    }
-
-    /// The flow whose requests an answer is for, as far as known.
-    fn requester(&mut self, slot: usize, record: &Record) -> Option<usize> {
-        if let Some(peer) = self.peer(slot) {
-            let asked = &self.flows[peer].state;
-            if !asked.requests.started() {
-                // Requests went before the capture began, or are not in it.
-                return Some(peer);
-            }
-            let fits = asked.may_be_answered(record.psn, &self.limits);
-            let ahead = asked.requests.position(record.psn) >= asked.requests.next();
-            let state = &mut self.flows[slot].state;
-            // One of several that fitted, and it did not send what is answered.
-            let mistaken = state.uncertain && ahead;
-            if fits && !mistaken {
-                state.misfits = 0;
-                return Some(peer);
-            }
-            state.misfits += 1;
-            if !mistaken && (state.misfits < MAX_MISFITS || self.flows[slot].how != How::Inferred) {
-                return None;
-            }
-            if mistaken {
-                // Whoever took the right one is mistaken as well.
-                self.part_uncertain(record.flow);
-            }
-            self.part(slot, peer);
-        }
-        let found = self.find(slot, record, record.psn).or_else(|| {
-            // A NAK may name a packet that was lost before the capture; the
-            // one before it was received.
-            let nak = record.aeth.is_some_and(|aeth| aeth.kind().is_nak());
-            nak.then(|| self.find(slot, record, record.psn.advance(0xff_ffff)))?
-        })?;
-        self.pair(slot, found.slot as usize, How::Inferred);
-        if !found.certain && self.uncertain.len() < MAX_UNCERTAIN {
-            let peer = found.slot as usize;
-            self.flows[slot].state.uncertain = true;
-            self.flows[peer].state.uncertain = true;
-            self.uncertain.push((slot, peer));
-        }
-        Some(found.slot as usize)
-    }
-
-    /// Takes apart all pairs between the hosts of a flow of answers that were
-    /// made although others fitted.
-    fn part_uncertain(&mut self, answers: FlowKey) {
-        let mut pairs = std::mem::take(&mut self.uncertain);
-        pairs.retain(|(slot, peer)| {
-            let flow = &self.flows[*slot];
-            let lasts = flow.state.uncertain && self.peer(*slot) == Some(*peer);
-            let hosts = (flow.key.src, flow.key.dst) == (answers.src, answers.dst);
-            if lasts && hosts {
-                self.part(*slot, *peer);
-            }
-            lasts && !hosts
-        });
-        self.uncertain = pairs;
-    }
-
-    /// Takes a pair apart.
-    fn part(&mut self, one: usize, other: usize) {
-        for slot in [one, other] {
-            let flow = &mut self.flows[slot];
-            flow.peer = None;
-            flow.src_qp = None;
-            flow.how = How::Unpaired;
-            flow.state.misfits = 0;
-            flow.state.uncertain = false;
-            flow.state.advertised = 0;
-            flow.state.suspects = Suspects::default();
-        }
-    }
-
-    /// The flow that one more answer, with this PSN, leaves as the only one.
-    fn find(&mut self, slot: usize, record: &Record, psn: Psn) -> Option<Found> {
-        let FlowKey { src, dst, .. } = record.flow;
-        let mut suspects = std::mem::take(&mut self.flows[slot].state.suspects);
-        let flows = &self.flows;
-        let limits = &self.limits;
-        let candidates = self.waiting.candidates(src, dst, psn, |slot| {
-            let flow = &flows[*slot as usize];
-            flow.peer.is_none()
-                && !flow.ended
-                // Another flow may have got the place of one forgotten.
-                && (flow.key.src, flow.key.dst) == (dst, src)
-                && flow.state.may_be_answered(record.psn, limits)
-        });
-        let (to, sport) = (record.flow.dest_qp, self.flows[slot].sport);
-        let found = suspects.narrow(candidates, |candidate| {
-            let asks = &flows[candidate as usize];
-            sport != 0 && asks.sport == sport && sport == source_port(asks.key.dest_qp, to)
-        });
-        self.flows[slot].state.suspects = suspects;
-        found.filter(|found| {
-            let flow = &self.flows[found.slot as usize];
-            flow.peer.is_none() && !flow.ended
-        })
     }
 
     /// Ends the messages that still wait; packets may follow all the same.
