@@ -35,6 +35,9 @@ scripts/setup.sh build test vm
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 
+# The same cases every time: what fails here fails for what was changed. Others come with another seed.
+export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-20}
+
 # Where tshark was just installed, a test that cannot find it is a failure.
 export ROCE_SNIFF_REQUIRE_TSHARK=1
 # The same for the virtual machine in which the real driver runs; where there can be none, boot.sh says why.
