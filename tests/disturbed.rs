@@ -223,7 +223,14 @@ fn check_numbers(name: &str, packets: &[Pkt]) -> Result<(), TestCaseError> {
             ("requests", got[0].requests, want.requests),
             ("responses", got[0].responses, want.responses),
         ];
-        for (what, got, r) in pairs {
+        for (what, mut got, r) in pairs {
+            // An answer that shows one more request may have come before it
+            // was known whom it answers.
+            let tail = got.skipped.wrapping_sub(r.skipped);
+            if tail != 0 && tail == want.tail {
+                got.skipped -= tail;
+                got.missing -= tail;
+            }
             let counted = (got.packets, got.new, got.gaps, got.skipped, got.missing);
             let recounted = (r.packets, r.new, r.gaps, r.skipped, r.missing);
             let names = "packets, new, gaps, skipped, missing";

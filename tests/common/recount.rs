@@ -79,6 +79,8 @@ pub struct Flow {
     pub goodput: u64,
     pub ops: BTreeMap<u8, u64>,
     pub requests: Counts,
+    /// Requests after the last one seen that only answers show.
+    pub tail: u64,
     pub responses: Counts,
     pub untracked: u64,
     pub acknowledgements: u64,
@@ -236,6 +238,7 @@ fn count(own: &[&Seen], back: &[&Seen], peer: Option<Key>) -> Flow {
             Some(&sequence.reads(&requests)),
         );
         flow.requests = sequence.counts;
+        flow.tail = sequence.tail;
         flow.goodput += sequence.goodput;
         flow.runs = sequence.runs;
         flow.messages = messages(&sequence, &answered, &requests, &answers);
@@ -256,6 +259,7 @@ struct Sequence {
     base: u32,
     mtu: Option<u64>,
     counts: Counts,
+    tail: u64,
     goodput: u64,
     runs: Runs,
     /// The first packet with each number; a READ has several.
@@ -273,6 +277,7 @@ impl Sequence {
             base: packets[0].psn,
             mtu,
             counts: Counts::default(),
+            tail: 0,
             goodput: 0,
             runs: Runs::default(),
             first: BTreeMap::new(),
@@ -388,9 +393,7 @@ impl Sequence {
                 .map(end)
                 .max();
             if let (None, Some(shown)) = (expected, shown) {
-                let tail = (shown - to - 1).max(0) as u64;
-                self.counts.missing += tail;
-                self.counts.skipped += tail;
+                self.tail = (shown - to - 1).max(0) as u64;
             }
         }
     }
