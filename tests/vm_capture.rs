@@ -33,12 +33,11 @@ fn counted(vm: &Machine, name: &str, device: &str) -> (i64, i64) {
 #[test]
 fn perftest_is_captured_whole() {
     with(|vm| {
-        assert_eq!(
-            vm.status("perftest-client"),
-            0,
-            "{}",
-            vm.text("perftest-client.out")
-        );
+        // On a busy machine perftest cannot tell how fast the emulated
+        // processor is, and fails for that once all was sent.
+        let said = vm.text("perftest-client.out");
+        let unmeasured = said.contains("Can't produce a report");
+        assert!(vm.status("perftest-client") == 0 || unmeasured, "{said}");
         assert_eq!(vm.status("perftest"), 0, "{}", vm.text("perftest.err"));
         let delta = |device| {
             let (sent, received) = counted(vm, "perftest-before", device);
