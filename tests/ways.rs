@@ -10,11 +10,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use common::capfile::Capture;
+use common::capfile::{Capture, Pkt};
 use roce_sniff::{
     Options,
-    source::{LinkType, RawPacket},
-    track::Observed,
+    source::{Batch, LinkType, RawPacket},
+    track::{Digest, Event, Limits, Listener, Message, Observed, Summary, Tracker},
 };
 use serde_json::Value;
 
@@ -31,23 +31,33 @@ impl Dice {
     }
 }
 
-/// Both ways to decode a frame.
+/// A frame decoded the short way, as far as it goes, and the long way: the
+/// packet and what is counted of it.
 fn both(data: &[u8], len: u32) -> [String; 2] {
     let raw = RawPacket {
-        input: 0,
-        frame: 1,
-        ts_ns: 0,
+        input: 3,
+        frame: 70_000_000_000,
+        ts_ns: -5,
         len: len.max(data.len() as u32),
         link: LinkType::ETHERNET,
         path: None,
         data,
     };
     let options = Options::default();
-    [
-        Observed::of(&raw, &options),
-        Observed::of_any(&raw, &options),
-    ]
-    .map(|observed| format!("{observed:?}"))
+    let mut batch = Batch::new();
+    batch.push(&raw);
+    let mut digest = Digest::default();
+    digest.decode(&batch, &options);
+    let short = (digest.records().next(), digest.summary().clone());
+    let observed = Observed::of(&raw, &options);
+    let mut summary = Summary::without_flows();
+    summary.add(&observed);
+    summary.links.add(raw.link);
+    let long = match observed {
+        Observed::Packet(record) => (Some(record), summary),
+        _ => (None, summary),
+    };
+    [short, long].map(|way| format!("{way:?}"))
 }
 
 #[test]
@@ -73,6 +83,114 @@ fn the_short_cut_decodes_like_the_long_way() {
                 let [short, long] = both(&data, packet.len);
                 assert_eq!(short, long, "{name}: {data:02x?}");
             }
+        }
+    }
+}
+
+/// Writes down all that it is told.
+#[derive(Default)]
+struct Clerk(Vec<String>);
+
+impl Listener for Clerk {
+    fn event(&mut self, event: &Event<'_>) {
+        self.0.push(format!("{event:?}"));
+    }
+
+    fn message(&mut self, message: &Message) {
+        self.0.push(format!("{message:?}"));
+    }
+}
+
+/// What a tracker and its listener know in the end.
+fn known(tracker: &mut Tracker, mut clerk: Clerk, summary: &Summary) -> String {
+    tracker.finish(&mut clerk);
+    let mut all = clerk.0;
+    all.extend(tracker.flows().map(|flow| format!("{flow:?}")));
+    all.extend(
+        tracker
+            .connections()
+            .iter()
+            .map(|connection| format!("{connection:?}")),
+    );
+    all.push(format!("{:?} {summary:?}", tracker.evicted()));
+    all.join("\n")
+}
+
+/// A capture tracked in stretches of so many packets, and packet by packet.
+fn tracked(packets: &[Pkt], stretch: usize, limits: Limits) -> [String; 2] {
+    let options = Options::default();
+    let (mut quick, mut slow) = (Tracker::new(limits), Tracker::new(limits));
+    let (mut quick_clerk, mut slow_clerk) = (Clerk::default(), Clerk::default());
+    let mut sums = [Summary::without_flows(), Summary::without_flows()];
+    let mut digest = Digest::default();
+    for (n, part) in packets.chunks(stretch).enumerate() {
+        let mut batch = Batch::new();
+        for (at, packet) in part.iter().enumerate() {
+            let raw = RawPacket {
+                input: 0,
+                frame: (n * stretch + at) as u64 + 1,
+                ts_ns: packet.ts_ns as i64,
+                len: packet.len.max(packet.data.len() as u32),
+                link: LinkType::ETHERNET,
+                path: None,
+                data: &packet.data,
+            };
+            batch.push(&raw);
+            let observed = Observed::of(&raw, &options);
+            sums[1].add(&observed);
+            sums[1].links.add(raw.link);
+            if let Observed::Packet(record) = observed {
+                slow.add(&record, &mut slow_clerk);
+            }
+        }
+        digest.decode(&batch, &options);
+        sums[0].absorb(digest.summary());
+        quick.add_all(&digest, &mut quick_clerk);
+    }
+    [
+        known(&mut quick, quick_clerk, &sums[0]),
+        known(&mut slow, slow_clerk, &sums[1]),
+    ]
+}
+
+#[test]
+fn quick_packets_are_tracked_like_all_others() {
+    let mut dice = Dice(11);
+    for name in common::fixtures() {
+        let capture = common::capture(&name);
+        for round in 0..8 {
+            let mut packets = capture.packets.clone();
+            if round > 1 {
+                // Lost, doubled and late ones, and bits that flip.
+                for _ in 0..=dice.roll(12) {
+                    let at = dice.roll(packets.len());
+                    match dice.roll(5) {
+                        0 => _ = packets.remove(at),
+                        1 => packets.insert(at, packets[at].clone()),
+                        2 => packets.swap(at, dice.roll(capture.packets.len()).min(at)),
+                        3 => packets[at].ts_ns += 1 << dice.roll(34),
+                        _ => {
+                            let data = &mut packets[at].data;
+                            let byte = dice.roll(data.len().min(70));
+                            data[byte] ^= 1 << dice.roll(8);
+                        }
+                    }
+                    if packets.is_empty() {
+                        break;
+                    }
+                }
+            }
+            let limits = Limits {
+                // Few enough, now and then, that flows make room for others.
+                flows: if round == 1 { 3 } else { 1 << 20 },
+                ..Limits::default()
+            };
+            let stretch = [1, 7, 64, 100_000][dice.roll(4)];
+            let [quick, slow] = tracked(&packets, stretch, limits);
+            for (quick, slow) in quick.lines().zip(slow.lines()) {
+                assert_eq!(quick, slow, "{name}, round {round}, stretches of {stretch}");
+            }
+            assert_eq!(quick.len(), slow.len(), "{name}, round {round}");
         }
     }
 }

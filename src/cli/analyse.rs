@@ -12,12 +12,11 @@ use std::{
 use anyhow::bail;
 use clap::Args;
 use roce_sniff::{
-    Options,
     filter::FlowFilter,
     pipeline,
     report::{Capture, Interval},
     source::{BATCH_BYTES, Batch, InputStatistics, PacketSource, SourceError},
-    track::{Limits, LinkCounts, Listener, Observed, Summary, Tracker},
+    track::{Digest, Limits, Listener, Summary, Tracker},
     wire::types::QpNumber,
 };
 
@@ -156,7 +155,12 @@ pub fn run(args: &AnalyseArgs, analysis: &mut impl Analysis) -> anyhow::Result<O
 
 /// Follows the packets of files.
 fn read(args: &AnalyseArgs, analysis: &mut impl Analysis) -> anyhow::Result<Outcome> {
-    let mut source = args.input.source(BATCH_BYTES)?;
+    let mut source = args.input.source(
+        std::env::var("ROCE_BATCH")
+            .ok()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(BATCH_BYTES),
+    )?;
     let names = args.input.names();
     let mut output = Output::open(&args.output, &args.input.files, false)?;
     let mut fold = Fold::new(args, analysis, None);
@@ -218,27 +222,9 @@ fn follow<A: Analysis>(
     pipeline::run(
         source,
         args.input.threads(),
-        |batch, chunk: &mut Chunk| chunk.decode(batch, options),
+        |batch, chunk: &mut Digest| chunk.decode(batch, &options),
         |chunk| fold.chunk(chunk, output),
     );
-}
-
-/// Packets of a batch, decoded.
-#[derive(Default)]
-struct Chunk {
-    observed: Vec<Observed>,
-    links: LinkCounts,
-}
-
-impl Chunk {
-    fn decode(&mut self, batch: &Batch, options: Options) {
-        self.observed.clear();
-        self.links.clear();
-        for raw in batch.packets() {
-            self.links.add(raw.link);
-            self.observed.push(Observed::of(&raw, &options));
-        }
-    }
 }
 
 /// What the inputs counted last, for reports while the capture goes on.
@@ -330,14 +316,17 @@ impl<'a, A: Analysis> Fold<'a, A> {
 
     fn chunk(
         &mut self,
-        chunk: Result<&mut Chunk, SourceError>,
+        chunk: Result<&mut Digest, SourceError>,
         output: &mut Output,
     ) -> ControlFlow<()> {
         if self.written.is_err() {
             return ControlFlow::Break(());
         }
         match chunk {
-            Ok(chunk) => self.take(chunk),
+            Ok(chunk) => {
+                self.summary.absorb(chunk.summary());
+                self.tracker.add_all(chunk, self.analysis);
+            }
             Err(error) => {
                 self.complete = false;
                 // What was found comes first, also where both go to one
@@ -356,16 +345,6 @@ impl<'a, A: Analysis> Fold<'a, A> {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
-    }
-
-    fn take(&mut self, chunk: &Chunk) {
-        self.summary.add_links(&chunk.links);
-        for observed in &chunk.observed {
-            self.summary.add(observed);
-            if let Observed::Packet(record) = observed {
-                self.tracker.add(record, self.analysis);
-            }
-        }
     }
 
     /// Reports where it is time to.

@@ -8,12 +8,13 @@ mod cursor;
 pub mod layers;
 mod link;
 mod net;
+mod plain;
 mod tunnel;
 
 use std::net::IpAddr;
 
 pub use layers::Layer;
-pub(crate) use net::plain;
+pub(crate) use plain::Plain;
 
 use crate::source::RawPacket;
 use cursor::Cursor;
@@ -311,9 +312,9 @@ pub fn walk<'a, T: Trace>(
     trace: &mut T,
 ) -> Result<Datagram<'a>, Skip> {
     if !T::LISTENS
-        && let Some(datagram) = net::plain(raw, options)
+        && let Some(plain) = Plain::find(raw, options)
     {
-        return Ok(datagram);
+        return Ok(plain.datagram());
     }
     general(raw, options, trace)
 }

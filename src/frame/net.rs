@@ -1,7 +1,7 @@
 //! IP and UDP: addresses, fragments, lengths; and the global route header of
 //! RoCEv1.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use etherparse::{
     IpAuthHeaderSlice, Ipv4HeaderSlice, Ipv6FragmentHeaderSlice, Ipv6HeaderSlice,
@@ -9,14 +9,13 @@ use etherparse::{
 };
 
 use super::{
-    Cursor, Datagram, Encap, FrameOptions, Layer, Next, Path, Reason, RoceVersion, Skip, Stack,
-    Trace, link, tunnel,
+    Cursor, Datagram, Encap, FrameOptions, Layer, Next, Path, Reason, RoceVersion, Skip, Trace,
+    link, tunnel,
 };
-use crate::source::{LinkType, RawPacket};
 
 const HOP_BY_HOP: u8 = 0;
 const IP_IN_IP: u8 = 4;
-const UDP: u8 = 17;
+pub(super) const UDP: u8 = 17;
 const IPV6_IN_IP: u8 = 41;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
@@ -263,57 +262,6 @@ pub(super) fn grh<'a, T: Trace>(
         ib: cursor.rest(),
         ib_len,
         cut: cursor.rest().len() < ib_len,
-        fragment: false,
-        ip_options: false,
-        bad_length: false,
-    })
-}
-
-/// The frame nearly all packets are: Ethernet, IPv4 without options or
-/// fragments, UDP to the RoCE port, lengths that agree. `None` sends every
-/// other frame to the general walk, whose answer for these is the same.
-#[inline]
-pub(crate) fn plain<'a>(raw: &RawPacket<'a>, options: FrameOptions) -> Option<Datagram<'a>> {
-    const IP: usize = 14;
-    const BTH: usize = IP + 20 + 8;
-    if raw.link != LinkType::ETHERNET {
-        return None;
-    }
-    let head: &[u8; BTH] = raw.data.first_chunk()?;
-    let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-    let more_fragments_or_offset = word(IP + 6) & 0x3fff != 0;
-    if word(12) != link::IPV4
-        || head[IP] != 0x45
-        || head[IP + 9] != UDP
-        || more_fragments_or_offset
-        || word(IP + 22) != options.port
-    {
-        return None;
-    }
-    let ip_len = usize::from(word(IP + 2));
-    let udp_len = usize::from(word(IP + 24));
-    if udp_len < 8 || udp_len + 20 > ip_len {
-        return None;
-    }
-    let address = |at: usize| Ipv4Addr::new(head[at], head[at + 1], head[at + 2], head[at + 3]);
-    let ib_len = udp_len - 8;
-    Some(Datagram {
-        frame: raw.data,
-        version: RoceVersion::V2,
-        src: address(IP + 12).into(),
-        dst: address(IP + 16).into(),
-        sport: Some(word(IP + 20)),
-        traffic_class: head[IP + 1],
-        ttl: head[IP + 8],
-        vlans: Stack::new(0),
-        priority: None,
-        encaps: Stack::new(Encap::Vxlan),
-        ip_offset: IP,
-        udp_offset: IP + 20,
-        bth_offset: BTH,
-        ib: &raw.data[BTH..raw.data.len().min(BTH + ib_len)],
-        ib_len,
-        cut: raw.data.len() < BTH + ib_len,
         fragment: false,
         ip_options: false,
         bad_length: false,

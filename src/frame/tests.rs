@@ -41,7 +41,7 @@ fn assert_same(data: &[u8], len: usize) {
 #[test]
 fn short_cut_and_general_walk_agree() {
     let whole = frame(&[7; 20]);
-    assert!(net::plain(&raw(&whole, whole.len()), FrameOptions::default()).is_some());
+    assert!(Plain::find(&raw(&whole, whole.len()), FrameOptions::default()).is_some());
     for cut in 0..=whole.len() {
         assert_same(&whole[..cut], whole.len());
         assert_same(&whole[..cut], cut);

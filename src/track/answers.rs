@@ -3,7 +3,8 @@
 use super::{
     Cause, EventKind, Flow, Limits, Listener, Record,
     flow::NAK_SLOTS,
-    open::{By, Open},
+    open::{Acked, By},
+    record::Facts,
     sequence::{Place, Pos},
     state::{Earlier, Likeness, Tail},
 };
@@ -31,9 +32,6 @@ pub(super) struct Sight {
     pub again: bool,
 }
 
-/// Messages that ended, to be counted once their flow can be borrowed.
-pub(super) type Ended = Vec<(Open, Option<i64>)>;
-
 impl Flow {
     /// Counts an acknowledgement in the flow that carries it.
     pub(super) fn count_answer(&mut self, record: &Record) {
@@ -56,7 +54,6 @@ impl Flow {
         record: &Record,
         earlier: Option<Earlier>,
         limits: &Limits,
-        ended: &mut Ended,
         listener: &mut L,
     ) {
         let Some(kind) = record.aeth.map(super::super::wire::aeth::Aeth::kind) else {
@@ -65,33 +62,33 @@ impl Flow {
         let pos = self.state.requests.position(record.psn);
         if record.opcode.info().verb == Verb::AtomicAcknowledge {
             let again = self.asked_again(pos);
-            self.state
-                .messages
-                .answer(pos, record, again, |open, acked| ended.push((open, acked)));
-            self.cover(pos + 1, record, By::Response, ended, listener);
+            if let Some(open) = self.state.messages.answer(pos, record, again) {
+                self.ended(&open, Some(record.ts_ns), listener);
+            }
+            self.cover(pos + 1, record, By::Response, listener);
             return;
         }
         match kind {
             AethKind::Ack(_) => {
                 self.answer_to_copy(pos, record, earlier, limits, listener);
-                self.cover(pos + 1, record, By::Ack, ended, listener);
+                self.cover(pos + 1, record, By::Ack, listener);
             }
             // Both acknowledge what is before the packet they are about.
             AethKind::Nak(NakCode::SEQUENCE) => {
-                self.cover(pos, record, By::Nak, ended, listener);
+                self.cover(pos, record, By::Nak, listener);
                 self.state.sequence_nak(pos, record.ts_ns);
             }
             AethKind::Rnr(_) => {
-                self.cover(pos, record, By::Nak, ended, listener);
+                self.cover(pos, record, By::Nak, listener);
                 self.state.receiver_not_ready(pos, record.ts_ns);
                 self.state.messages.refuse(pos, kind);
             }
             AethKind::Nak(_) => {
-                self.cover(pos, record, By::Nak, ended, listener);
+                self.cover(pos, record, By::Nak, listener);
                 self.state.messages.refuse(pos, kind);
-                self.state
-                    .messages
-                    .end_refused(pos, record.frame, |open, acked| ended.push((open, acked)));
+                if let Some(open) = self.state.messages.end_refused(pos, record.frame) {
+                    self.ended(&open, None, listener);
+                }
             }
             AethKind::Reserved(_) => {}
         }
@@ -123,14 +120,7 @@ impl Flow {
     }
 
     /// Takes note that everything before `end` is acknowledged.
-    fn cover<L: Listener>(
-        &mut self,
-        end: Pos,
-        record: &Record,
-        by: By,
-        ended: &mut Ended,
-        listener: &mut L,
-    ) {
+    fn cover<L: Listener>(&mut self, end: Pos, record: &Record, by: By, listener: &mut L) {
         if !self.state.requests.started() {
             return;
         }
@@ -141,17 +131,33 @@ impl Flow {
             let kind = EventKind::CaptureLoss { missing: lost };
             self.emit(listener, record, kind);
         }
-        let acked = self
-            .state
-            .messages
-            .acknowledge(end - 1, record, by, |open, acked| {
-                ended.push((open, acked));
-            });
+        self.acknowledge(end, record, by, listener);
+    }
+
+    /// Ends the messages that an acknowledgement of everything before `end`
+    /// covers.
+    #[inline]
+    pub(super) fn acknowledge<L: Listener>(
+        &mut self,
+        end: Pos,
+        packet: &impl Facts,
+        by: By,
+        listener: &mut L,
+    ) {
+        let mut acked = Acked::default();
+        let mut at = 0;
+        while let Some(open) =
+            self.state
+                .messages
+                .next_acked(&mut at, end - 1, packet, by, &mut acked)
+        {
+            self.ended(&open, Some(packet.ts_ns()), listener);
+        }
         self.acks_own += u64::from(acked.own);
         self.acks_skipped += u64::from(acked.covered);
         if acked.covered > 0 {
             let count = acked.covered;
-            self.emit(listener, record, EventKind::AckSkipped { count });
+            self.emit(listener, packet, EventKind::AckSkipped { count });
         }
         self.state.acknowledged(end);
     }
@@ -206,19 +212,17 @@ impl Flow {
         record: &Record,
         asked: Asked,
         sight: Sight,
-        ended: &mut Ended,
         listener: &mut L,
     ) {
         if let Some(read) = self.state.messages.read_at(asked.pos) {
             // Everything before a READ that is answered was carried out.
-            self.cover(read.first, record, By::Response, ended, listener);
+            self.cover(read.first, record, By::Response, listener);
         }
         if sight.new {
-            self.state
-                .messages
-                .answer(asked.pos, record, sight.again, |open, acked| {
-                    ended.push((open, acked));
-                });
+            let messages = &mut self.state.messages;
+            if let Some(open) = messages.answer(asked.pos, record, sight.again) {
+                self.ended(&open, Some(record.ts_ns), listener);
+            }
         } else if sight.again {
             self.state.messages.again(record, asked.pos);
         }

@@ -2,7 +2,7 @@
 
 use super::{
     EventKind, FlowId, FlowKey, How, IcrcState, Latency, Listener, Record,
-    connection::ConnectionId, sequence, state::FlowState,
+    connection::ConnectionId, record::Facts, sequence, state::FlowState,
 };
 use crate::wire::{
     aeth::NakCode,
@@ -272,33 +272,40 @@ impl Flow {
 
 impl Flow {
     /// Counts a packet of any kind.
-    pub(super) fn count<L: Listener>(&mut self, record: &Record, listener: &mut L) {
+    pub(super) fn tally(&mut self, packet: &impl Facts) {
+        self.tally_plain(packet);
+        self.ce += u64::from(packet.ecn() == 3);
+        self.icrc_invalid += u64::from(packet.icrc() == IcrcState::Invalid);
+        self.fragments += u64::from(packet.fragment());
+    }
+
+    /// Counts a packet that is no fragment, not marked and not damaged.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on every packet")]
+    pub(super) fn tally_plain(&mut self, packet: &impl Facts) {
         self.packets += 1;
-        self.payload_bytes += u64::from(record.payload_len);
-        self.wire_bytes += u64::from(record.len);
-        self.ops.add(record.opcode);
-        self.last_ts_ns = self.last_ts_ns.max(record.ts_ns);
-        self.last_frame = (record.input, record.frame);
+        self.payload_bytes += u64::from(packet.payload_len());
+        self.wire_bytes += u64::from(packet.len());
+        self.ops.add(packet.opcode());
+        self.last_ts_ns = self.last_ts_ns.max(packet.ts_ns());
+        self.last_frame = packet.origin();
+        self.ecn_capable += u64::from(packet.ecn() != 0);
+        self.icrc_valid += u64::from(packet.icrc() == IcrcState::Valid);
+    }
+
+    /// Counts a packet of any kind and tells what is special about it.
+    pub(super) fn count<L: Listener>(&mut self, record: &Record, listener: &mut L) {
+        self.tally(record);
         if self.transport == Transport::Cnp {
             self.transport = record.opcode.info().transport;
         }
-        if record.ecn != 0 {
-            self.ecn_capable += 1;
-            if record.ecn == 3 {
-                self.ce += 1;
-                self.emit(listener, record, EventKind::CongestionExperienced);
-            }
+        if record.ecn == 3 {
+            self.emit(listener, record, EventKind::CongestionExperienced);
         }
-        match record.icrc {
-            IcrcState::Valid => self.icrc_valid += 1,
-            IcrcState::Invalid => {
-                self.icrc_invalid += 1;
-                self.emit(listener, record, EventKind::BadIcrc);
-            }
-            IcrcState::Unverifiable => {}
+        if record.icrc == IcrcState::Invalid {
+            self.emit(listener, record, EventKind::BadIcrc);
         }
         if record.fragment {
-            self.fragments += 1;
             self.emit(listener, record, EventKind::Fragment);
         }
         if record.malformed {

@@ -5,9 +5,11 @@
 //! that answers it; a [`Listener`] is told what happens while it happens.
 
 mod answers;
+mod brief;
 mod cm;
 mod connection;
 mod datagrams;
+mod digest;
 mod distribution;
 mod event;
 mod flow;
@@ -18,6 +20,7 @@ mod message;
 mod open;
 mod pairing;
 mod peers;
+mod quick;
 mod recent;
 mod record;
 mod requests;
@@ -28,6 +31,7 @@ mod tracker;
 
 pub use cm::{CmKind, CmRecord};
 pub use connection::{CmLife, CmState, Connection, ConnectionId, Endpoint, How, service_name};
+pub use digest::Digest;
 pub use distribution::{Distribution, MAX_SPREADS, Spread};
 pub use event::{Cause, Event, EventKind, Listener};
 pub use flow::{Flow, NAK_SLOTS, OpCounts, PsnCounts, RunCounts};

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::{
     Flow, Message, Operation, Record, Remote,
+    record::Facts,
     sequence::{Pos, psn},
 };
 use crate::wire::{
@@ -29,6 +30,8 @@ enum Answer {
 pub(super) struct Open {
     /// Opcode of the packet that shows most of the operation.
     opcode: Opcode,
+    /// What the operation does, whichever packet shows it.
+    verb: Verb,
     pub first: Pos,
     pub last: Pos,
     /// Positions seen, of those from `first` to `last`.
@@ -55,8 +58,10 @@ pub(super) struct Open {
 
 impl Open {
     /// A message that begins, as far as seen, with this packet.
-    pub fn new(record: &Record, pos: Pos, span: u32) -> Self {
-        let info = record.opcode.info();
+    #[inline]
+    pub fn new(packet: &impl Facts, pos: Pos, span: u32) -> Self {
+        let info = packet.opcode().info();
+        let (input, frame) = packet.origin();
         let answer = match (info.transport, info.verb) {
             (Transport::Uc | Transport::Ud, _) => Answer::None,
             (_, Verb::Read) => Answer::Responses(0),
@@ -66,30 +71,31 @@ impl Open {
             _ => Answer::Ack,
         };
         Self {
-            opcode: record.opcode,
+            opcode: packet.opcode(),
+            verb: info.verb,
             first: pos,
             last: pos + Pos::from(span) - 1,
             // A READ request is one packet, whatever it takes of PSNs.
             seen: span,
-            payload: record.payload_len.into(),
-            remote: record.remote,
-            start_ns: record.ts_ns,
-            end_ns: record.ts_ns,
+            payload: packet.payload_len().into(),
+            remote: packet.remote(),
+            start_ns: packet.ts_ns(),
+            end_ns: packet.ts_ns(),
             retransmits: 0,
-            input: record.input,
-            first_frame: record.frame,
-            last_frame: record.frame,
+            input,
+            first_frame: frame,
+            last_frame: frame,
             head: info.position.begins(),
             tail: info.position.ends(),
             cut: false,
-            ack_req: record.ack_req,
+            ack_req: packet.ack_req(),
             answer,
             refused: None,
         }
     }
 
-    fn verb(&self) -> Verb {
-        self.opcode.info().verb
+    const fn verb(&self) -> Verb {
+        self.verb
     }
 
     fn holds(&self, pos: Pos) -> bool {
@@ -102,26 +108,28 @@ impl Open {
     }
 
     /// Takes in a packet of it that was not seen before.
-    fn take(&mut self, record: &Record, pos: Pos) {
-        let position = record.opcode.info().position;
+    #[inline]
+    fn take(&mut self, packet: &impl Facts, pos: Pos) {
+        let position = packet.opcode().info().position;
         self.seen += 1;
-        self.payload += u64::from(record.payload_len);
-        self.end_ns = record.ts_ns;
-        self.last_frame = self.last_frame.max(record.frame);
+        self.payload += u64::from(packet.payload_len());
+        self.end_ns = packet.ts_ns();
+        self.last_frame = self.last_frame.max(packet.origin().1);
         if pos < self.first {
             self.first = pos;
-            self.start_ns = self.start_ns.min(record.ts_ns);
+            self.start_ns = self.start_ns.min(packet.ts_ns());
         }
         if position.begins() {
             self.head = true;
-            self.remote = self.remote.or(record.remote);
+            self.remote = self.remote.or(packet.remote());
         }
         if pos >= self.last {
             self.last = pos;
             if position.ends() {
                 self.tail = true;
-                self.opcode = record.opcode;
-                self.ack_req = record.ack_req;
+                self.opcode = packet.opcode();
+                self.verb = packet.opcode().info().verb;
+                self.ack_req = packet.ack_req();
             }
         }
     }
@@ -143,8 +151,18 @@ impl Open {
         }
     }
 
+    /// Bytes: those that the request names, else those seen.
+    pub fn bytes(&self) -> u64 {
+        self.remote.map_or(self.payload, |remote| remote.len.into())
+    }
+
+    /// Time of its first packet.
+    pub const fn start_ns(&self) -> i64 {
+        self.start_ns
+    }
+
     /// Whether every packet of it was seen, answers included.
-    fn complete(&self, answered: bool) -> bool {
+    pub fn complete(&self, answered: bool) -> bool {
         let span = (self.last - self.first + 1) as u32;
         let answer = match self.answer {
             Answer::Responses(seen) => seen >= span,
@@ -163,7 +181,7 @@ impl Open {
             operation: Operation::of(self.opcode),
             first_psn: psn(self.first),
             last_psn: psn(self.last),
-            bytes: self.remote.map_or(self.payload, |remote| remote.len.into()),
+            bytes: self.bytes(),
             remote: self.remote,
             start_ns: self.start_ns,
             end_ns: self.end_ns,
@@ -225,43 +243,45 @@ impl OpenMessages {
 
     /// Takes in a packet at or ahead of the expected PSN. `gap` is the number
     /// of positions skipped before it; `mtu` the path MTU, where known.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on every packet")]
     pub fn append(
         &mut self,
-        record: &Record,
+        packet: &impl Facts,
         pos: Pos,
         span: u32,
         gap: u32,
         mtu: Option<u16>,
     ) -> InPlace {
-        let info = record.opcode.info();
+        let info = packet.opcode().info();
         let back = self.list.back_mut().filter(|back| back.grows());
         if !info.position.begins() {
             if let Some(back) = back {
                 let same = back.verb() == info.verb && (gap <= 1 || Self::reaches(back, pos, mtu));
                 if same {
-                    back.take(record, pos);
+                    back.take(packet, pos);
                     return true;
                 }
                 back.cut = true;
-                self.list.push_back(Open::new(record, pos, span));
+                self.list.push_back(Open::new(packet, pos, span));
                 return gap > 0;
             }
             let begins = self.list.is_empty();
-            self.list.push_back(Open::new(record, pos, span));
+            self.list.push_back(Open::new(packet, pos, span));
             return gap > 0 || begins;
         }
         if let Some(back) = back {
             // A requester that goes back into the middle of a WRITE may begin
             // it anew from there.
-            if Self::resumes(back, record, pos) {
-                back.take(record, pos);
+            if Self::resumes(back, packet, pos) {
+                back.take(packet, pos);
                 return true;
             }
             back.cut = true;
-            self.list.push_back(Open::new(record, pos, span));
+            self.list.push_back(Open::new(packet, pos, span));
             return gap > 0;
         }
-        self.list.push_back(Open::new(record, pos, span));
+        self.list.push_back(Open::new(packet, pos, span));
         true
     }
 
@@ -276,11 +296,11 @@ impl OpenMessages {
     }
 
     /// Whether a First or Only goes on where a WRITE was left.
-    fn resumes(open: &Open, record: &Record, pos: Pos) -> bool {
-        match (open.remote, record.remote) {
+    fn resumes(open: &Open, packet: &impl Facts, pos: Pos) -> bool {
+        match (open.remote, packet.remote()) {
             (Some(whole), Some(rest)) => {
                 open.verb() == Verb::Write
-                    && record.opcode.info().verb == Verb::Write
+                    && packet.opcode().info().verb == Verb::Write
                     && open.last + 1 == pos
                     && whole.rkey == rest.rkey
                     && whole.va.get().wrapping_add(open.payload) == rest.va.get()
@@ -370,31 +390,35 @@ impl OpenMessages {
         }
     }
 
-    /// Ends all messages that an acknowledgement of `pos` covers.
-    pub fn acknowledge(
+    /// Takes out the next message, from place `at` on, that an acknowledgement
+    /// of `pos` covers; `None` when there are no more.
+    pub fn next_acked(
         &mut self,
+        at: &mut usize,
         pos: Pos,
-        record: &Record,
+        packet: &impl Facts,
         by: By,
-        mut ended: impl FnMut(Open, Option<i64>),
-    ) -> Acked {
-        let mut acked = Acked::default();
-        let mut at = 0;
+        acked: &mut Acked,
+    ) -> Option<Open> {
         loop {
-            let over = self.list.get(at + 1).is_some_and(|next| next.first <= pos);
-            let Some(open) = self.list.get_mut(at).filter(|open| open.first <= pos) else {
-                break;
+            let Some(open) = self.list.get(*at).filter(|open| open.first <= pos) else {
+                self.unanswered = 0;
+                return None;
             };
             let waits = match open.answer {
                 // The end of one that was cut may still come, until what
                 // follows it is acknowledged.
-                Answer::Ack => open.last > pos || (!open.tail && !over),
+                Answer::Ack if open.tail => open.last > pos,
+                Answer::Ack => {
+                    let next = self.list.get(*at + 1);
+                    open.last > pos || next.is_none_or(|next| next.first > pos)
+                }
                 // Answers of their own are to come, again if need be.
                 Answer::Responses(_) | Answer::Atomic => true,
                 Answer::None => false,
             };
             if waits {
-                at += 1;
+                *at += 1;
                 continue;
             }
             match by {
@@ -402,13 +426,13 @@ impl OpenMessages {
                 By::Ack | By::Nak if open.ack_req => acked.covered += 1,
                 _ => {}
             }
-            open.last_frame = record.frame;
-            if let Some(open) = self.list.remove(at) {
-                ended(open, Some(record.ts_ns));
-            }
+            let mut open = match *at {
+                0 => self.list.pop_front(),
+                at => self.list.remove(at),
+            }?;
+            open.last_frame = packet.origin().1;
+            return Some(open);
         }
-        self.unanswered = 0;
-        acked
     }
 
     /// Whether `pos` is the last packet of a message that asks for an
@@ -442,19 +466,11 @@ impl OpenMessages {
     }
 
     /// Takes in an answer that was not seen before: a READ response or the
-    /// answer of an atomic. Ends the message with its last one.
-    pub fn answer(
-        &mut self,
-        pos: Pos,
-        record: &Record,
-        again: bool,
-        mut ended: impl FnMut(Open, Option<i64>),
-    ) {
+    /// answer of an atomic. Takes out the message with its last one.
+    pub fn answer(&mut self, pos: Pos, record: &Record, again: bool) -> Option<Open> {
         self.unanswered = 0;
         let at = self.list.partition_point(|open| open.last < pos);
-        let Some(open) = self.list.get_mut(at).filter(|open| open.holds(pos)) else {
-            return;
-        };
+        let open = self.list.get_mut(at).filter(|open| open.holds(pos))?;
         open.last_frame = record.frame;
         open.retransmits += u32::from(again);
         let done = match &mut open.answer {
@@ -466,38 +482,27 @@ impl OpenMessages {
             Answer::Atomic => true,
             Answer::Ack | Answer::None => false,
         };
-        if done && let Some(open) = self.list.remove(at) {
-            ended(open, Some(record.ts_ns));
-        }
+        if done { self.list.remove(at) } else { None }
     }
 
-    /// Ends what no answer will come for: messages of unreliable transports
-    /// that are over, and the oldest ones beyond `limit`.
-    pub fn settle(&mut self, limit: usize, mut ended: impl FnMut(Open, Option<i64>)) {
-        while self
-            .list
-            .front()
-            .is_some_and(|open| open.answer == Answer::None && !open.grows())
-            || self.list.len() > limit
-        {
-            let Some(open) = self.list.pop_front() else {
-                return;
-            };
-            if open.answer != Answer::None {
-                self.unanswered += 1;
-            }
-            ended(open, None);
+    /// Takes out the next one that no answer will come for: messages of
+    /// unreliable transports that are over, and the oldest ones beyond `limit`.
+    pub fn settle(&mut self, limit: usize) -> Option<Open> {
+        let front = self.list.front()?;
+        let over = front.answer == Answer::None && !front.grows();
+        if !over && self.list.len() <= limit {
+            return None;
         }
+        self.unanswered += u32::from(front.answer != Answer::None);
+        self.list.pop_front()
     }
 
-    /// Ends the message at `pos`, which was refused.
-    pub fn end_refused(&mut self, pos: Pos, frame: u64, ended: impl FnOnce(Open, Option<i64>)) {
+    /// Takes out the message at `pos`, which was refused.
+    pub fn end_refused(&mut self, pos: Pos, frame: u64) -> Option<Open> {
         let at = self.list.partition_point(|open| open.last < pos);
-        if self.list.get(at).is_some_and(|open| open.holds(pos))
-            && let Some(mut open) = self.list.remove(at)
-        {
-            open.last_frame = frame;
-            ended(open, None);
-        }
+        self.list.get(at).filter(|open| open.holds(pos))?;
+        let mut open = self.list.remove(at)?;
+        open.last_frame = frame;
+        Some(open)
     }
 }

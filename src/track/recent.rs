@@ -2,6 +2,7 @@
 
 use super::{
     Fingerprint, Record,
+    record::Facts,
     state::{Earlier, Likeness},
 };
 
@@ -24,42 +25,43 @@ struct Seen {
 /// other, so that few of them miss the cache.
 #[derive(Debug)]
 pub(super) struct Recent {
-    places: Vec<Seen>,
+    places: Box<[Seen; PLACES]>,
 }
 
 impl Default for Recent {
     fn default() -> Self {
         Self {
-            places: vec![Seen::default(); PLACES],
+            places: Box::new([Seen::default(); PLACES]),
         }
     }
 }
 
 impl Seen {
     #[inline]
-    fn new(slot: u32, record: &Record) -> Self {
-        let Fingerprint { icrc, ip_id } = record.fingerprint;
-        let which = record.psn.get() ^ u32::from(record.opcode.0) << 24;
+    fn new(slot: u32, packet: &impl Facts) -> Self {
+        let Fingerprint { icrc, ip_id } = packet.fingerprint();
+        let which = packet.psn().get() ^ u32::from(packet.opcode().0) << 24;
         let numbered = u32::from(ip_id) << 1 | u32::from(icrc.is_some());
         Self {
             which: (which ^ slot.wrapping_mul(0x9e37_79b9)) | 1 << 31,
             what: icrc.unwrap_or(0) ^ numbered.wrapping_mul(0x85eb_ca6b),
-            ts_ns: record.ts_ns,
+            ts_ns: packet.ts_ns(),
         }
     }
 }
 
 impl Recent {
     #[inline]
-    fn place(slot: u32, record: &Record) -> usize {
+    fn place(slot: u32, packet: &impl Facts) -> usize {
         let start = slot.wrapping_mul(0x9e37_79b9) >> 7;
-        start.wrapping_add(record.psn.get()) as usize % PLACES
+        start.wrapping_add(packet.psn().get()) as usize % PLACES
     }
 
     /// Remembers a packet of the flow at `slot`.
-    #[inline]
-    pub fn remember(&mut self, slot: u32, record: &Record) {
-        self.places[Self::place(slot, record)] = Seen::new(slot, record);
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on every packet")]
+    pub fn remember(&mut self, slot: u32, packet: &impl Facts) {
+        self.places[Self::place(slot, packet)] = Seen::new(slot, packet);
     }
 
     /// The earlier packet of the flow at `slot` with the same PSN and opcode,

@@ -1,20 +1,18 @@
 //! The compact form of a decoded packet: what state is kept about, without
 //! the bytes.
 
-use std::net::IpAddr;
+use std::{borrow::Cow, net::IpAddr};
 
 use super::cm::CmRecord;
 use crate::{
     Options, decode,
-    frame::{self, Reason, RoceVersion},
+    frame::{Reason, RoceVersion},
     source::{LinkType, RawPacket},
     wire::{
         Packet,
         aeth::Aeth,
-        bth::Bth,
         icrc::Icrc,
-        opcode::{Ext, Opcode},
-        reth::Reth,
+        opcode::Opcode,
         types::{Psn, QpNumber, RKey, VirtualAddr},
     },
 };
@@ -221,76 +219,6 @@ impl Record {
     }
 }
 
-impl Record {
-    /// [`Record::new`] of what [`crate::decode`] makes of a plain frame, in
-    /// one go, for the packets that most are: with no extension header, with a
-    /// RETH or an AETH. `None` sends all others the long way.
-    #[inline]
-    fn quick(raw: &RawPacket<'_>, options: Options) -> Option<Self> {
-        let datagram = frame::plain(raw, options.frame)?;
-        let (after, bth) = Bth::parse(datagram.ib).ok()?;
-        let info = bth.opcode.info();
-        if bth.opcode.0 == 0xff || bth.dest_qp == QpNumber::GSI {
-            return None;
-        }
-        let body = datagram.ib_len.checked_sub(Bth::SIZE + Icrc::SIZE)?;
-        let ext = &after[..after.len().min(body)];
-        let (aeth, remote) = match info.ext_size {
-            0 => (None, None),
-            4 if info.ext.contains(Ext::Aeth) => (Some(Aeth::parse(ext).ok()?.1), None),
-            16 if info.ext.contains(Ext::Reth) => {
-                let (_, reth) = Reth::parse(ext).ok()?;
-                let remote = Remote {
-                    va: reth.va,
-                    rkey: reth.rkey,
-                    len: reth.dma_len,
-                };
-                (None, Some(remote))
-            }
-            _ => return None,
-        };
-        let overhead = usize::from(info.ext_size) + usize::from(bth.pad);
-        let icrc = datagram.ib.last_chunk::<4>().filter(|_| !datagram.cut);
-        Some(Self {
-            flow: FlowKey {
-                src: datagram.src,
-                dst: datagram.dst,
-                dest_qp: bth.dest_qp,
-            },
-            input: raw.input,
-            frame: raw.frame,
-            ts_ns: raw.ts_ns,
-            sport: datagram.sport.unwrap_or(0),
-            opcode: bth.opcode,
-            psn: bth.psn,
-            aeth,
-            remote,
-            src_qp: None,
-            payload_len: body.saturating_sub(overhead) as u32,
-            len: raw.len,
-            fingerprint: Fingerprint {
-                icrc: icrc.map(|bytes| u32::from_le_bytes(*bytes)),
-                ip_id: datagram.ip_id(),
-            },
-            ack_req: bth.ack_req,
-            ecn: datagram.ecn(),
-            dscp: datagram.dscp(),
-            priority: datagram.priority,
-            ttl: datagram.ttl,
-            icrc: if options.verify_icrc {
-                Icrc::check(&datagram).into()
-            } else {
-                IcrcState::Unverifiable
-            },
-            v1: false,
-            truncated: datagram.cut,
-            malformed: body < overhead,
-            fragment: false,
-            cm: None,
-        })
-    }
-}
-
 impl From<Icrc> for IcrcState {
     fn from(icrc: Icrc) -> Self {
         match icrc {
@@ -303,24 +231,104 @@ impl From<Icrc> for IcrcState {
 
 impl Observed {
     /// Decodes a captured frame and takes down what matters of it.
-    #[inline]
     #[must_use]
     pub fn of(raw: &RawPacket<'_>, options: &Options) -> Self {
-        match Record::quick(raw, *options) {
-            Some(record) => Self::Packet(record),
-            None => Self::of_any(raw, options),
-        }
-    }
-
-    /// [`Observed::of`] without its short cut: the same for every frame, and
-    /// slower for most.
-    #[must_use]
-    pub fn of_any(raw: &RawPacket<'_>, options: &Options) -> Self {
         match decode(raw, options) {
             Ok(packet) if packet.is_control() => Self::Skipped(Reason::Control, raw.link),
             Ok(packet) => Self::Packet(Record::new(raw, &packet)),
             Err(skip) => Self::Skipped(skip.reason, raw.link),
         }
+    }
+}
+
+/// What the tracker asks of every packet, however it is kept.
+pub(super) trait Facts {
+    /// Operation.
+    fn opcode(&self) -> Opcode;
+    /// Packet sequence number.
+    fn psn(&self) -> Psn;
+    /// Nanoseconds since 1970.
+    fn ts_ns(&self) -> i64;
+    /// Numbers of the input and of the packet in it.
+    fn origin(&self) -> (u16, u64);
+    /// Bytes of payload on the wire.
+    fn payload_len(&self) -> u32;
+    /// Bytes of the frame on the wire.
+    fn len(&self) -> u32;
+    /// Whether the sender asks for an acknowledgement.
+    fn ack_req(&self) -> bool;
+    /// Remote memory of a request, where the packet names it.
+    fn remote(&self) -> Option<Remote>;
+    /// Explicit congestion notification bits.
+    fn ecn(&self) -> u8;
+    /// Outcome of the invariant CRC.
+    fn icrc(&self) -> IcrcState;
+    /// Tells a copy from a packet sent again.
+    fn fingerprint(&self) -> Fingerprint;
+    /// Lengths that contradict the opcode.
+    fn malformed(&self) -> bool;
+    /// First fragment of an IP datagram.
+    fn fragment(&self) -> bool;
+    /// Everything, for those who are told of the packet.
+    fn record(&self) -> Cow<'_, Record>;
+}
+
+impl Facts for Record {
+    #[inline]
+    fn opcode(&self) -> Opcode {
+        self.opcode
+    }
+    #[inline]
+    fn psn(&self) -> Psn {
+        self.psn
+    }
+    #[inline]
+    fn ts_ns(&self) -> i64 {
+        self.ts_ns
+    }
+    #[inline]
+    fn origin(&self) -> (u16, u64) {
+        (self.input, self.frame)
+    }
+    #[inline]
+    fn payload_len(&self) -> u32 {
+        self.payload_len
+    }
+    #[inline]
+    fn len(&self) -> u32 {
+        self.len
+    }
+    #[inline]
+    fn ack_req(&self) -> bool {
+        self.ack_req
+    }
+    #[inline]
+    fn remote(&self) -> Option<Remote> {
+        self.remote
+    }
+    #[inline]
+    fn ecn(&self) -> u8 {
+        self.ecn
+    }
+    #[inline]
+    fn icrc(&self) -> IcrcState {
+        self.icrc
+    }
+    #[inline]
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+    #[inline]
+    fn malformed(&self) -> bool {
+        self.malformed
+    }
+    #[inline]
+    fn fragment(&self) -> bool {
+        self.fragment
+    }
+    #[inline]
+    fn record(&self) -> Cow<'_, Record> {
+        Cow::Borrowed(self)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     Cause, Event, EventKind, Flow, Limits, Listener, Record, RunCounts,
     open::Open,
+    record::Facts,
     sequence::{Place, Pos},
     state::{Context, Earlier, Tail, Verdict},
 };
@@ -24,11 +25,11 @@ impl RunCounts {
 }
 
 impl Flow {
-    pub(super) fn emit<L: Listener>(&self, listener: &mut L, record: &Record, kind: EventKind) {
+    pub(super) fn emit<L: Listener>(&self, listener: &mut L, packet: &impl Facts, kind: EventKind) {
         listener.event(&Event {
             flow: self.id,
             kind,
-            record,
+            record: &packet.record(),
         });
     }
 
@@ -96,36 +97,38 @@ impl Flow {
     }
 
     /// Takes in the newest request, before which `gap` are missing.
-    fn newest_request<L: Listener>(
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on every packet")]
+    pub(super) fn newest_request<L: Listener>(
         &mut self,
-        record: &Record,
+        packet: &impl Facts,
         pos: Pos,
         span: u32,
         gap: u32,
         listener: &mut L,
     ) {
         self.requests.new += 1;
-        self.goodput_bytes += u64::from(record.payload_len);
-        self.state.newest(record);
+        self.goodput_bytes += u64::from(packet.payload_len());
+        self.state.newest(packet);
         if gap > 0 {
             self.requests.gaps += 1;
             let kind = EventKind::Gap {
                 missing: gap,
                 responses: false,
             };
-            self.emit(listener, record, kind);
+            self.emit(listener, packet, kind);
         }
-        self.last_psn = record.psn;
-        let unsized_read = record.opcode.info().verb == Verb::Read
-            && self.mtu.is_none()
-            && record.remote.is_some_and(|remote| remote.len > 256);
-        self.state.unsized_read = record
-            .remote
-            .filter(|_| unsized_read)
-            .map(|remote| (pos, remote.len));
-        let in_place = self.state.messages.append(record, pos, span, gap, self.mtu);
+        self.last_psn = packet.psn();
+        let unsized_read = packet.opcode().info().verb == Verb::Read && self.mtu.is_none();
+        self.state.unsized_read = if unsized_read {
+            let remote = packet.remote().filter(|remote| remote.len > 256);
+            remote.map(|remote| (pos, remote.len))
+        } else {
+            None
+        };
+        let in_place = self.state.messages.append(packet, pos, span, gap, self.mtu);
         if !in_place {
-            self.emit(listener, record, EventKind::OutOfPlace);
+            self.emit(listener, packet, EventKind::OutOfPlace);
         }
     }
 
@@ -324,16 +327,15 @@ impl Flow {
         acked_ns: Option<i64>,
         listener: &mut L,
     ) {
-        let message = open.message(self, acked_ns);
         self.messages += 1;
-        if message.complete {
-            self.message_bytes += message.bytes;
+        if open.complete(acked_ns.is_some()) {
+            self.message_bytes += open.bytes();
         }
-        if let Some(latency_ns) = message.latency_ns() {
-            self.latency.add(latency_ns);
+        if let Some(acked_ns) = acked_ns {
+            self.latency.add(acked_ns.saturating_sub(open.start_ns()));
         }
         if L::MESSAGES {
-            listener.message(&message);
+            listener.message(&open.message(self, acked_ns));
         }
     }
 }

@@ -56,6 +56,8 @@ pub(super) struct Sequence {
     next: Pos,
     /// In order, without overlap.
     holes: Vec<Hole>,
+    /// There may be holes that were neither acknowledged nor asked for.
+    unsettled: bool,
     /// Positions in holes, those no longer kept included, and of these the
     /// acknowledged ones.
     missing: (u64, u64),
@@ -65,6 +67,12 @@ impl Sequence {
     /// Whether anything was seen.
     pub const fn started(&self) -> bool {
         self.started
+    }
+
+    /// Whether there is no hole that an acknowledgement could show to be the
+    /// capture's.
+    pub const fn is_settled(&self) -> bool {
+        !self.unsettled
     }
 
     /// One past the highest position seen.
@@ -127,6 +135,7 @@ impl Sequence {
             self.holes.remove(0);
         }
         self.missing.0 += (to - from) as u64;
+        self.unsettled = true;
         let hole = Hole {
             from,
             to,
@@ -178,14 +187,21 @@ impl Sequence {
     /// Notes that everything before `to` was acknowledged; returns how many
     /// positions that were never seen, nor asked for, are among them.
     pub fn acknowledge(&mut self, to: Pos) -> u32 {
+        if !self.unsettled {
+            return 0;
+        }
         let mut lost = 0;
         let mut split = None;
+        self.unsettled = false;
         for (at, hole) in self.holes.iter_mut().enumerate() {
-            if hole.from >= to {
-                break;
-            }
             if hole.acked || hole.asked.is_some() {
                 continue;
+            }
+            if hole.to > to {
+                self.unsettled = true;
+            }
+            if hole.from >= to {
+                break;
             }
             if hole.to > to {
                 split = Some((at, Hole { from: to, ..*hole }));

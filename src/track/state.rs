@@ -5,6 +5,7 @@ use super::{
     Cause, Limits, Record,
     open::OpenMessages,
     pairing::Suspects,
+    record::Facts,
     sequence::{Hole, Pos, Sequence},
 };
 use crate::wire::types::Psn;
@@ -146,8 +147,9 @@ impl FlowState {
     }
 
     /// Takes note of a request that was not seen before and is the newest.
-    pub fn newest(&mut self, record: &Record) {
-        let id = record.fingerprint.ip_id;
+    #[inline]
+    pub fn newest(&mut self, packet: &impl Facts) {
+        let id = packet.fingerprint().ip_id;
         let step = id.wrapping_sub(self.newest_id);
         self.counts_up = id != 0 && (1..NEAR_ID).contains(&step);
         self.newest_id = id;
@@ -156,6 +158,7 @@ impl FlowState {
     }
 
     /// Takes note that everything before `end` was acknowledged.
+    #[inline]
     pub fn acknowledged(&mut self, end: Pos) {
         self.acked = Some(self.acked.map_or(end, |acked| acked.max(end)));
         self.rnr = self.rnr.filter(|rnr| rnr.from >= end);
@@ -163,14 +166,21 @@ impl FlowState {
 
     /// Takes note of the time of a request or of its answer; returns the
     /// silence before it.
-    pub fn active(&mut self, record: &Record) -> i64 {
-        self.silence_ns = if self.requests.started() {
-            record.ts_ns.saturating_sub(self.active_ns)
+    #[inline]
+    pub fn active(&mut self, ts_ns: i64) -> i64 {
+        self.silence_ns = self.silence_before(ts_ns);
+        self.active_ns = ts_ns;
+        self.silence_ns
+    }
+
+    /// The silence before a request or an answer at this time.
+    #[inline]
+    pub const fn silence_before(&self, ts_ns: i64) -> i64 {
+        if self.requests.started() {
+            ts_ns.saturating_sub(self.active_ns)
         } else {
             0
-        };
-        self.active_ns = record.ts_ns;
-        self.silence_ns
+        }
     }
 
     /// Whether the sender numbered a packet before its newest one.

@@ -57,6 +57,15 @@ impl LinkCounts {
     }
 }
 
+/// What is counted of a RoCE packet besides its operation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marks {
+    pub truncated: bool,
+    pub malformed: bool,
+    pub congested: bool,
+    pub icrc: IcrcState,
+}
+
 /// Counts over all packets seen so far.
 #[derive(Debug, Clone)]
 pub struct Summary {
@@ -92,6 +101,8 @@ pub struct Summary {
     flows: HashMap<FlowKey, FlowCount, foldhash::fast::RandomState>,
     /// Packets of flows beyond [`MAX_FLOWS`].
     pub beyond_cap: u64,
+    /// Times of the packet that came first and of the one that came last.
+    first_ts: i64,
     last_ts: i64,
 }
 
@@ -116,6 +127,7 @@ impl Default for Summary {
             by_flow: true,
             flows: HashMap::default(),
             beyond_cap: 0,
+            first_ts: i64::MIN,
             last_ts: i64::MIN,
         }
     }
@@ -140,11 +152,54 @@ impl Summary {
         }
     }
 
+    /// Takes in the counts of the frames that follow, but for those by flow.
+    pub fn absorb(&mut self, later: &Self) {
+        for (sum, more) in [
+            (&mut self.frames, later.frames),
+            (&mut self.packets, later.packets),
+            (&mut self.filtered_out, later.filtered_out),
+            (&mut self.v1, later.v1),
+            (&mut self.truncated, later.truncated),
+            (&mut self.malformed, later.malformed),
+            (&mut self.fragments, later.fragments),
+            (&mut self.congested, later.congested),
+            (&mut self.time_steps_back, later.time_steps_back),
+        ] {
+            *sum += more;
+        }
+        for (sum, (packets, payload)) in self.operations.iter_mut().zip(later.operations) {
+            sum.0 += packets;
+            sum.1 += payload;
+        }
+        let sums = self.icrc.iter_mut().chain(&mut self.skipped);
+        for (sum, more) in sums.zip(later.icrc.iter().chain(&later.skipped)) {
+            *sum += more;
+        }
+        for (link, frames) in &later.unsupported {
+            *self.unsupported.entry(*link).or_default() += frames;
+        }
+        self.add_links(&later.links);
+        if let Some((first, last)) = later.time_range {
+            if self.time_range.is_none() {
+                self.first_ts = later.first_ts;
+            }
+            let (from, to) = self.time_range.unwrap_or((first, last));
+            self.time_range = Some((from.min(first), to.max(last)));
+            self.time_steps_back += u64::from(later.first_ts < self.last_ts);
+            self.last_ts = later.last_ts;
+        }
+    }
+
     /// Counts one captured frame.
     pub fn add(&mut self, observed: &Observed) {
-        self.frames += 1;
         match observed {
-            Observed::Packet(record) => self.packet(record),
+            Observed::Packet(record) => {
+                self.add_packet(record);
+                if self.by_flow {
+                    self.flow(record);
+                }
+                return;
+            }
             Observed::FilteredOut => self.filtered_out += 1,
             Observed::Skipped(reason, link) => {
                 self.skipped[*reason as usize] += 1;
@@ -153,27 +208,53 @@ impl Summary {
                 }
             }
         }
+        self.frames += 1;
     }
 
-    fn packet(&mut self, record: &Record) {
-        self.packets += 1;
+    /// Counts a RoCE packet in everything but its flow.
+    fn add_packet(&mut self, record: &Record) {
         self.v1 += u64::from(record.v1);
-        self.truncated += u64::from(record.truncated);
-        self.malformed += u64::from(record.malformed);
         self.fragments += u64::from(record.fragment);
-        self.congested += u64::from(record.ecn == 3);
-        self.time_steps_back += u64::from(record.ts_ns < self.last_ts);
-        self.last_ts = record.ts_ns;
-        let (first, last) = self.time_range.unwrap_or((record.ts_ns, record.ts_ns));
-        self.time_range = Some((first.min(record.ts_ns), last.max(record.ts_ns)));
-        let operation = &mut self.operations[usize::from(record.opcode.0)];
-        operation.0 += 1;
-        operation.1 += u64::from(record.payload_len);
-        self.icrc[record.icrc as usize] += 1;
+        self.pass(record.ts_ns);
+        self.add_operations(record.opcode, 1, record.payload_len.into());
+        let marks = Marks {
+            truncated: record.truncated,
+            malformed: record.malformed,
+            congested: record.ecn == 3,
+            icrc: record.icrc,
+        };
+        self.add_marks(marks, 1);
+    }
 
-        if self.by_flow {
-            self.flow(record);
-        }
+    /// Takes note of the time of the next packet.
+    #[inline]
+    pub(super) fn pass(&mut self, ts_ns: i64) {
+        self.time_steps_back += u64::from(ts_ns < self.last_ts);
+        self.last_ts = ts_ns;
+        self.time_range = Some(match self.time_range {
+            Some((first, last)) => (first.min(ts_ns), last.max(ts_ns)),
+            None => {
+                self.first_ts = ts_ns;
+                (ts_ns, ts_ns)
+            }
+        });
+    }
+
+    /// Counts packets of an operation.
+    pub(super) const fn add_operations(&mut self, opcode: Opcode, packets: u64, payload: u64) {
+        let operation = &mut self.operations[opcode.0 as usize];
+        operation.0 += packets;
+        operation.1 += payload;
+    }
+
+    /// Counts packets that have these marks.
+    pub(super) const fn add_marks(&mut self, marks: Marks, packets: u64) {
+        self.frames += packets;
+        self.packets += packets;
+        self.truncated += if marks.truncated { packets } else { 0 };
+        self.malformed += if marks.malformed { packets } else { 0 };
+        self.congested += if marks.congested { packets } else { 0 };
+        self.icrc[marks.icrc as usize] += packets;
     }
 
     fn flow(&mut self, record: &Record) {

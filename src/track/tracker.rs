@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::{
     EventKind, Flow, FlowKey, How, IcrcState, Listener, Record,
-    answers::Ended,
     datagrams::Senders,
     manager::{Managed, Manager},
     pairing::Waiting,
@@ -68,9 +67,9 @@ pub struct Evicted {
 
 /// Messages of a flow kept under way while answers come, when none come, and
 /// when there are too many over all flows.
-const OPEN: [usize; 3] = [1024, 64, 8];
+pub(super) const OPEN: [usize; 3] = [1024, 64, 8];
 /// Messages under way over all flows before each flow has to keep fewer.
-const MAX_OPEN: usize = 1 << 20;
+pub(super) const MAX_OPEN: usize = 1 << 20;
 
 /// Places of the cache in front of the map of flows: a power of two.
 const CACHE: usize = 1 << 10;
@@ -96,23 +95,24 @@ pub struct Tracker {
     pub(super) expected: HashMap<FlowKey, Expected, foldhash::fast::RandomState>,
     pub(super) manager: Manager,
     pub(super) waiting: Waiting,
-    recent: Recent,
+    pub(super) recent: Recent,
     /// Entries by a hash of their key, one place each, in front of `by_key`.
     cache: Cache,
     /// Entry of the packet before.
-    last: usize,
+    pub(super) last: usize,
     /// Datagrams are numbered by sender, whomever they go to.
     senders: Senders,
     /// Flows of answers and their peers, where others fitted as well.
     pub(super) uncertain: Vec<(usize, usize)>,
     /// Messages under way over all flows.
-    open: usize,
+    pub(super) open: usize,
     /// Where the search for a flow to forget goes on.
     hand: usize,
     evicted: Evicted,
     /// Invariant CRCs over all flows: right and wrong ones.
-    icrc: (u64, u64),
-    ended: Ended,
+    pub(super) icrc: (u64, u64),
+    /// Entries of the flows of a stretch by their numbers.
+    pub(super) known: Vec<Option<FlowId>>,
 }
 
 impl Tracker {
@@ -310,26 +310,22 @@ impl Tracker {
         {
             let missing = tail.untold();
             if missing > 0 {
-                flow.emit(listener, &tail.answer, EventKind::CaptureLoss { missing });
+                flow.emit(listener, &*tail.answer, EventKind::CaptureLoss { missing });
             }
             tail.told = true;
             flow.state.tail = Some(tail);
         }
         let before = flow.state.messages.len();
-        let ended = &mut self.ended;
-        flow.state
-            .messages
-            .settle(keep, |open, acked| ended.push((open, acked)));
-        self.open -= before - flow.state.messages.len();
-        for (open, acked) in ended.drain(..) {
-            flow.ended(&open, acked, listener);
+        while let Some(open) = flow.state.messages.settle(keep) {
+            flow.ended(&open, None, listener);
         }
+        self.open -= before - flow.state.messages.len();
     }
 
     /// Notes silence while the flow's requests wait.
     fn watch<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
         let flow = &mut self.flows[slot];
-        let silence_ns = flow.state.active(record);
+        let silence_ns = flow.state.active(record.ts_ns);
         let outstanding = flow.state.messages.len() as u32;
         if outstanding > 0 && silence_ns >= self.limits.stall_ns {
             let kind = EventKind::Stall {
@@ -408,8 +404,8 @@ impl Tracker {
             if let Some(requester) = requester {
                 let flow = &mut self.flows[requester];
                 let before = flow.state.messages.len();
-                flow.answered(record, earlier, &self.limits, &mut self.ended, listener);
-                self.settle(requester, before, listener);
+                flow.answered(record, earlier, &self.limits, listener);
+                self.open = self.open + flow.state.messages.len() - before;
             }
             if let Some(aeth) = record.aeth {
                 use crate::wire::aeth::AethKind;
@@ -424,16 +420,6 @@ impl Tracker {
                 };
                 self.flows[slot].emit(listener, record, kind);
             }
-        }
-    }
-
-    /// Counts the messages that an answer ended; `before` were under way
-    /// before it.
-    fn settle<L: Listener>(&mut self, slot: usize, before: usize, listener: &mut L) {
-        let flow = &mut self.flows[slot];
-        self.open = self.open + flow.state.messages.len() - before;
-        for (open, acked) in self.ended.drain(..) {
-            flow.ended(&open, acked, listener);
         }
     }
 
@@ -463,8 +449,8 @@ impl Tracker {
         if let (Some(requester), Some(asked)) = (requester, asked) {
             let flow = &mut self.flows[requester];
             let before = flow.state.messages.len();
-            flow.read_answered(record, asked, sight, &mut self.ended, listener);
-            self.settle(requester, before, listener);
+            flow.read_answered(record, asked, sight, listener);
+            self.open = self.open + flow.state.messages.len() - before;
         }
     }
 

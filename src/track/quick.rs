@@ -1,0 +1,184 @@
+//! The packets that most are: the next request of a flow whose answers are
+//! captured too, and the acknowledgement of requests that were all seen.
+//!
+//! Whatever could make a packet special is looked at before anything is
+//! changed, and what is special takes the long way, [`Tracker::add`]. What a
+//! quick packet changes it changes by the same functions.
+
+use super::{
+    FlowId, IcrcState, Listener, Tracker,
+    brief::{Class, InStretch},
+    digest::{Digest, Entry},
+    open::By,
+    record::Facts,
+    sequence::{self, Pos},
+    tracker::{MAX_OPEN, OPEN},
+};
+use crate::wire::{
+    aeth::AethKind,
+    opcode::{Position, Transport},
+    types::Psn,
+};
+
+impl Tracker {
+    /// Takes in the packets of a stretch; stretches come in the order of the
+    /// capture.
+    pub fn add_all<L: Listener>(&mut self, digest: &Digest, listener: &mut L) {
+        let mut known = std::mem::take(&mut self.known);
+        known.clear();
+        known.resize(digest.numbers.len(), None);
+        for entry in digest.entries() {
+            match entry {
+                Entry::Plain(brief) => {
+                    let known = &mut known[brief.flow as usize];
+                    let numbers = &digest.numbers;
+                    let packet = InStretch { brief, numbers };
+                    if let Some(slot) = self.current(*known)
+                        && self.quick(slot, packet, listener)
+                    {
+                        continue;
+                    }
+                    let key = numbers.key(brief.flow);
+                    self.add(&packet.record(), listener);
+                    // Where the packet began a new entry, the next one of the
+                    // flow looks that up.
+                    let last = self.flows.get(self.last);
+                    *known = last.filter(|flow| flow.key == key).map(|flow| flow.id);
+                }
+                Entry::Other(place) => self.add(&digest.records[*place as usize], listener),
+            }
+        }
+        self.known = known;
+    }
+
+    /// The place of an entry that is still there and goes on.
+    #[inline]
+    fn current(&self, id: Option<FlowId>) -> Option<usize> {
+        let id = id?;
+        let flow = self.flows.get(id.slot as usize)?;
+        (flow.id == id && !flow.ended).then_some(id.slot as usize)
+    }
+
+    /// Takes in a packet if there is nothing special about it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on every packet")]
+    fn quick<L: Listener>(&mut self, slot: usize, packet: InStretch<'_>, listener: &mut L) -> bool {
+        let flow = &self.flows[slot];
+        if packet.brief.dscp() != flow.dscp || flow.transport != Transport::Rc {
+            return false;
+        }
+        match packet.brief.class {
+            Class::Request => self.quick_request(slot, packet, listener),
+            Class::Acknowledge => self.quick_ack(slot, packet, listener),
+            Class::Other => false,
+        }
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on every packet")]
+    fn quick_request<L: Listener>(
+        &mut self,
+        slot: usize,
+        packet: InStretch<'_>,
+        listener: &mut L,
+    ) -> bool {
+        let position = packet.opcode().info().position;
+        let flow = &self.flows[slot];
+        let state = &flow.state;
+        let Some(peer) = flow.peer else { return false };
+        let Some(mtu) = flow.mtu else { return false };
+        let full = matches!(position, Position::First | Position::Middle);
+        if (full && u32::from(mtu) != packet.payload_len())
+            || self.flows[peer.slot as usize].mtu.is_none()
+            || !state.awaits(packet.psn())
+            || state.silence_before(packet.ts_ns()) >= self.limits.stall_ns
+            || state.messages.len() >= OPEN[0]
+            || state.messages.unanswered as usize >= OPEN[0]
+            || self.open >= MAX_OPEN
+        {
+            return false;
+        }
+        let flow = &mut self.flows[slot];
+        self.icrc.0 += u64::from(packet.icrc() == IcrcState::Valid);
+        flow.tally_plain(&packet);
+        flow.requests.packets += 1;
+        let state = &mut flow.state;
+        state.used = true;
+        state.active(packet.ts_ns());
+        let pos = state.requests.next();
+        state.requests.advance(pos, 1);
+        let before = state.messages.len();
+        flow.newest_request(&packet, pos, 1, 0, listener);
+        self.open = self.open + flow.state.messages.len() - before;
+        let connection = flow.connection;
+        self.recent.remember(slot as u32, &packet);
+        if let Some(id) = connection {
+            self.manager.carries_data(id);
+        }
+        true
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on every packet")]
+    fn quick_ack<L: Listener>(
+        &mut self,
+        slot: usize,
+        packet: InStretch<'_>,
+        listener: &mut L,
+    ) -> bool {
+        let flow = &self.flows[slot];
+        let Some(AethKind::Ack(_)) = packet.brief.aeth().map(crate::wire::aeth::Aeth::kind) else {
+            return false;
+        };
+        let Some(peer) = flow.peer else { return false };
+        let peer = peer.slot as usize;
+        let asked = &self.flows[peer].state;
+        let pos = asked.requests.position(packet.psn());
+        if flow.state.uncertain
+            || !asked.is_covered_by(pos, &self.limits)
+            || asked.silence_before(packet.ts_ns()) >= self.limits.stall_ns
+        {
+            return false;
+        }
+        self.icrc.0 += u64::from(packet.icrc() == IcrcState::Valid);
+        self.recent.remember(slot as u32, &packet);
+        let flow = &mut self.flows[slot];
+        flow.tally_plain(&packet);
+        flow.acknowledgements += 1;
+        flow.acks += 1;
+        flow.state.used = true;
+        flow.state.misfits = 0;
+        if flow.requests.packets + flow.responses.packets == 0 {
+            flow.last_psn = packet.psn();
+        }
+        let flow = &mut self.flows[peer];
+        flow.state.active(packet.ts_ns());
+        let before = flow.state.messages.len();
+        flow.acknowledge(pos + 1, &packet, By::Ack, listener);
+        self.open = self.open + flow.state.messages.len() - before;
+        true
+    }
+}
+
+impl super::state::FlowState {
+    /// Whether a request is the next one, with nothing open about those before
+    /// it.
+    #[inline]
+    fn awaits(&self, psn: Psn) -> bool {
+        self.requests.started()
+            && sequence::psn(self.requests.next()) == psn
+            && self.tail.is_none()
+            && self.unsized_read.is_none()
+            && !self.uncertain
+    }
+
+    /// Whether an acknowledgement of `pos` covers requests that were all seen.
+    #[inline]
+    fn is_covered_by(&self, pos: Pos, limits: &super::Limits) -> bool {
+        let ahead = pos - self.requests.next();
+        self.requests.started()
+            && self.requests.is_settled()
+            && (-limits.behind..0).contains(&ahead)
+            && self.copies == 0
+    }
+}
