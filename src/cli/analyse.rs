@@ -26,6 +26,7 @@ use super::{
     complain,
     live::LiveArgs,
     output::Output,
+    progress::{Counting, Progress, Tally},
     tap::TapArgs,
 };
 
@@ -124,6 +125,10 @@ pub struct Followed<'a> {
 /// What a command makes of flows and messages: it is told of them as a
 /// [`Listener`], and asked for its report.
 pub trait Analysis: Listener + Send {
+    /// Whether rows are written while packets are read, rather than a report
+    /// afterwards.
+    const ROWS: bool = false;
+
     /// What bounds the tracker, and what it takes for what.
     fn limits(&self) -> Limits {
         Limits::default()
@@ -154,16 +159,15 @@ pub fn run(args: &AnalyseArgs, analysis: &mut impl Analysis) -> anyhow::Result<O
 }
 
 /// Follows the packets of files.
-fn read(args: &AnalyseArgs, analysis: &mut impl Analysis) -> anyhow::Result<Outcome> {
-    let mut source = args.input.source(
-        std::env::var("ROCE_BATCH")
-            .ok()
-            .and_then(|v| v.parse().ok())
-            .unwrap_or(BATCH_BYTES),
-    )?;
+fn read<A: Analysis>(args: &AnalyseArgs, analysis: &mut A) -> anyhow::Result<Outcome> {
+    let counts = Tally::default();
+    let mut source = Counting::new(args.input.source(BATCH_BYTES)?, &counts);
     let names = args.input.names();
     let mut output = Output::open(&args.output, &args.input.files, false)?;
     let mut fold = Fold::new(args, analysis, None);
+    if !A::ROWS || output.to_file {
+        fold.progress = Progress::new(&counts, &args.input.files, args.output.quiet);
+    }
     fold.begin(&names, &mut output);
     follow(args, &mut source, &mut fold, &mut output);
     let statistics = source.statistics();
@@ -288,6 +292,7 @@ struct Fold<'a, A> {
     summary: Summary,
     tracker: Tracker,
     clock: Option<Clock<'a>>,
+    progress: Option<Progress<'a>>,
     complete: bool,
     written: io::Result<()>,
 }
@@ -305,6 +310,7 @@ impl<'a, A: Analysis> Fold<'a, A> {
             analysis,
             summary: Summary::without_flows(),
             clock,
+            progress: None,
             complete: true,
             written: Ok(()),
         }
@@ -326,9 +332,15 @@ impl<'a, A: Analysis> Fold<'a, A> {
             Ok(chunk) => {
                 self.summary.absorb(chunk.summary());
                 self.tracker.add_all(chunk, self.analysis);
+                if let Some(progress) = &mut self.progress {
+                    progress.tick();
+                }
             }
             Err(error) => {
                 self.complete = false;
+                if let Some(progress) = &mut self.progress {
+                    progress.clear();
+                }
                 // What was found comes first, also where both go to one
                 // terminal or file.
                 self.written = self.analysis.drain(output);
@@ -377,6 +389,7 @@ impl<'a, A: Analysis> Fold<'a, A> {
     }
 
     fn end(&mut self, files: &[String], inputs: &[InputStatistics], output: &mut Output) {
+        self.progress = None;
         if self.written.is_err() {
             return;
         }

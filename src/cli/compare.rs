@@ -26,6 +26,7 @@ use super::{
     args::{FilterArgs, Format, InputArgs, OutputArgs},
     complain,
     output::Output,
+    progress::{Counting, Progress, Tally},
 };
 
 /// Points that have a letter.
@@ -103,6 +104,8 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<Outcome> {
     let mut collector = Collector::new();
     let mut opened = true;
     let mut complete = true;
+    let counts = Tally::default();
+    let mut progress = Progress::new(&counts, &args.files, args.output.quiet);
     for file in &args.files {
         let input = InputArgs {
             files: vec![file.clone()],
@@ -111,12 +114,13 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<Outcome> {
             threads: args.threads,
         };
         collector.point(file.display().to_string());
-        let mut source = input.source(BATCH_BYTES)?;
-        complete &= read(&input, &mut source, &filter, &mut collector);
+        let mut source = Counting::new(input.source(BATCH_BYTES)?, &counts);
+        complete &= read(&input, &mut source, &filter, &mut collector, &mut progress);
         let statistics = source.statistics();
         opened &= !statistics.is_empty();
         collector.dropped(statistics.first().and_then(|input| input.dropped));
     }
+    drop(progress);
     if !opened {
         // There is nothing to compare with.
         return Ok(Outcome::Incomplete);
@@ -177,6 +181,7 @@ fn read(
     source: &mut impl PacketSource,
     filter: &Filter,
     collector: &mut Collector,
+    progress: &mut Option<Progress<'_>>,
 ) -> bool {
     let options = input.options();
     let mut complete = true;
@@ -193,9 +198,15 @@ fn read(
                             collector.packet(record);
                         }
                     }
+                    if let Some(progress) = progress {
+                        progress.tick();
+                    }
                 }
                 Err(error) => {
                     complete = false;
+                    if let Some(progress) = progress {
+                        progress.clear();
+                    }
                     complain(&error.to_string());
                 }
             }

@@ -126,6 +126,8 @@ impl Listener for Messages<'_> {
 }
 
 impl Analysis for Messages<'_> {
+    const ROWS: bool = true;
+
     fn begin(&mut self, names: &[String], out: &mut Output) -> io::Result<()> {
         self.names = names.to_vec();
         let inputs = names.to_vec();

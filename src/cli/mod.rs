@@ -20,6 +20,7 @@ mod memory;
 mod messages;
 mod output;
 mod packets;
+mod progress;
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 mod responder;
 mod tap;

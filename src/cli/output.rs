@@ -9,7 +9,10 @@ use std::{
 use anyhow::{Context, bail};
 use roce_sniff::report::Style;
 
-use super::args::{OutputArgs, When};
+use super::{
+    args::{OutputArgs, When},
+    progress::stdout_is_file,
+};
 
 /// The place results are written to.
 pub struct Output {
@@ -18,6 +21,9 @@ pub struct Output {
     pub style: Style,
     /// Columns to fold to, if any.
     pub width: Option<usize>,
+    /// Whether this is a file on disk. What goes anywhere else may come out at
+    /// the terminal, a pipe as a pager's or jq's output.
+    pub to_file: bool,
 }
 
 impl Output {
@@ -30,7 +36,7 @@ impl Output {
             .as_deref()
             .filter(|path| *path != Path::new("-"));
         let terminal = path.is_none() && !taken && io::stdout().is_terminal();
-        let (writer, name): (Box<dyn Write + Send>, _) = match path {
+        let (writer, name, to_file): (Box<dyn Write + Send>, _, _) = match path {
             Some(path) => {
                 if let Some(input) = inputs.iter().find(|input| same_file(input, path)) {
                     bail!(
@@ -41,10 +47,15 @@ impl Output {
                 }
                 let file = File::create(path)
                     .with_context(|| format!("{}: cannot write", path.display()))?;
-                (Box::new(file), path.display().to_string())
+                let to_file = file.metadata().is_ok_and(|found| found.is_file());
+                (Box::new(file), path.display().to_string(), to_file)
             }
-            None if taken => (Box::new(io::stderr()), "standard error".into()),
-            None => (Box::new(io::stdout()), "standard output".into()),
+            None if taken => (Box::new(io::stderr()), "standard error".into(), false),
+            None => (
+                Box::new(io::stdout()),
+                "standard output".into(),
+                stdout_is_file(),
+            ),
         };
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let color = match args.color {
@@ -62,6 +73,7 @@ impl Output {
             name,
             style: Style { color },
             width,
+            to_file,
         })
     }
 }

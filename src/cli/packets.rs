@@ -27,6 +27,7 @@ use super::{
     complain,
     live::LiveArgs,
     output::Output,
+    progress::{Counting, Progress, Tally},
     tap::TapArgs,
 };
 
@@ -84,7 +85,8 @@ fn read(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     // A packet of a hundred bytes becomes kilobytes of text field by field.
     let detailed = args.verbose || args.hex;
     let batch_bytes = BATCH_BYTES >> if detailed { 5 } else { 0 };
-    let mut source = Peeked::new(args.input.source(batch_bytes)?);
+    let counts = Tally::default();
+    let mut source = Peeked::new(Counting::new(args.input.source(batch_bytes)?, &counts));
     if source.statistics().is_empty() {
         // Not one input could be opened: there is nothing to head a table for.
         for error in &source.errors {
@@ -96,6 +98,9 @@ fn read(args: &PacketsArgs) -> anyhow::Result<Outcome> {
     let widths = job.widths(source.peek(), args.limit);
     let mut output = Output::open(&args.output, &args.input.files, false)?;
     let mut fold = Fold::new(args);
+    if output.to_file {
+        fold.progress = Progress::new(&counts, &args.input.files, args.output.quiet);
+    }
     print(
         args,
         &job,
@@ -105,6 +110,7 @@ fn read(args: &PacketsArgs) -> anyhow::Result<Outcome> {
         &mut fold,
         &mut output,
     )?;
+    fold.progress = None;
     let outcome = fold.outcome();
     match fold.written {
         // Whoever read our output has seen enough; what could not be read is
@@ -182,7 +188,7 @@ fn print<S: PacketSource>(
     names: Vec<String>,
     widths: &Widths,
     source: &mut S,
-    fold: &mut Fold,
+    fold: &mut Fold<'_>,
     output: &mut Output,
 ) -> io::Result<()> {
     let printer: Box<dyn PacketPrinter> = match args.output.format {
@@ -315,7 +321,8 @@ impl Job {
 }
 
 /// Takes the chunks in order.
-struct Fold {
+struct Fold<'a> {
+    progress: Option<Progress<'a>>,
     summary: Summary,
     /// Packets that may still be printed.
     left: Option<u64>,
@@ -323,7 +330,7 @@ struct Fold {
     written: io::Result<()>,
 }
 
-impl Fold {
+impl Fold<'_> {
     const fn outcome(&self) -> Outcome {
         if self.complete {
             Outcome::Done
@@ -334,6 +341,7 @@ impl Fold {
 
     fn new(args: &PacketsArgs) -> Self {
         Self {
+            progress: None,
             summary: Summary::default(),
             left: args.limit.map(NonZeroU64::get),
             complete: true,
@@ -350,6 +358,9 @@ impl Fold {
             Ok(chunk) => chunk,
             Err(error) => {
                 self.complete = false;
+                if let Some(progress) = &mut self.progress {
+                    progress.clear();
+                }
                 // What was decoded comes first, also where both go to one
                 // terminal or file.
                 self.written = output.flush();
@@ -376,6 +387,9 @@ impl Fold {
             self.summary.add(observed);
         }
         self.left = self.left.map(|left| left - take);
+        if let Some(progress) = &mut self.progress {
+            progress.tick();
+        }
         if last || self.written.is_err() {
             return ControlFlow::Break(());
         }

@@ -4,6 +4,10 @@ use std::{
     fs::File,
     io::{self, BufReader, Read},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use super::{
@@ -18,10 +22,24 @@ pub const BATCH_BYTES: usize = 1 << 20;
 
 /// Where bytes come from.
 enum Input {
-    /// Read, decompressed where need be.
-    Stream(Box<dyn Read + Send>),
+    /// Read, decompressed where need be; and the bytes read, before that.
+    Stream(Box<dyn Read + Send>, Arc<AtomicU64>),
     /// Left where they are.
     Mapped(Mapped),
+}
+
+/// Counts the bytes that are read.
+struct Counted {
+    input: Box<dyn Read + Send>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(out)?;
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
 }
 
 /// A capture file, or standard input.
@@ -101,6 +119,8 @@ pub struct InputFile {
     index: u16,
     batch_bytes: usize,
     state: State,
+    /// Bytes read before the file was closed.
+    bytes: u64,
 }
 
 enum State {
@@ -119,10 +139,12 @@ impl InputFile {
             index,
             batch_bytes,
             state: State::Closed,
+            bytes: 0,
         }
     }
 
     fn close(&mut self) {
+        self.bytes = self.bytes_read();
         let statistics = match &self.state {
             State::Open(source) => source.statistics().pop(),
             State::Closed | State::Done(_) => None,
@@ -172,6 +194,13 @@ impl PacketSource for InputFile {
             State::Closed => Vec::new(),
         }
     }
+
+    fn bytes_read(&self) -> u64 {
+        match &self.state {
+            State::Open(source) => source.bytes_read(),
+            State::Closed | State::Done(_) => self.bytes,
+        }
+    }
 }
 
 impl FileSource {
@@ -186,6 +215,11 @@ impl FileSource {
         input: Box<dyn Read + Send>,
         eager: bool,
     ) -> Result<Self, SourceError> {
+        let bytes = Arc::default();
+        let input = Counted {
+            input,
+            bytes: Arc::clone(&bytes),
+        };
         let input = Box::new(BufReader::with_capacity(1 << 16, input));
         let (mut input, compressed) =
             super::compress::decompress(input).map_err(|error| SourceError::Open {
@@ -222,7 +256,7 @@ impl FileSource {
         }
         Ok(Self {
             name,
-            input: Input::Stream(input),
+            input: Input::Stream(input, bytes),
             stream,
             eager,
             format,
@@ -272,7 +306,7 @@ impl FileSource {
     fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         let most = self.batch_bytes;
         let input = match &mut self.input {
-            Input::Stream(input) => input,
+            Input::Stream(input, _) => input,
             Input::Mapped(map) => {
                 let from = self.offset as usize;
                 // What was left over is part of the file still.
@@ -386,6 +420,13 @@ impl PacketSource for FileSource {
             },
             live: None,
         }]
+    }
+
+    fn bytes_read(&self) -> u64 {
+        match &self.input {
+            Input::Stream(_, bytes) => bytes.load(Ordering::Relaxed),
+            Input::Mapped(_) => self.offset,
+        }
     }
 }
 

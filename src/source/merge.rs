@@ -40,6 +40,10 @@ impl<S: PacketSource> PacketSource for Chain<S> {
     fn statistics(&self) -> Vec<InputStatistics> {
         self.inputs.iter().flat_map(S::statistics).collect()
     }
+
+    fn bytes_read(&self) -> u64 {
+        self.inputs.iter().map(S::bytes_read).sum()
+    }
 }
 
 /// Packets in a merged batch.
@@ -142,5 +146,12 @@ impl<S: PacketSource> PacketSource for Merge<S> {
             .iter()
             .flat_map(|lane| lane.source.statistics())
             .collect()
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.inputs
+            .iter()
+            .map(|lane| lane.source.bytes_read())
+            .sum()
     }
 }

@@ -289,6 +289,11 @@ pub trait PacketSource: Send {
     /// What the inputs that were opened said about themselves, as far as they
     /// were read.
     fn statistics(&self) -> Vec<InputStatistics>;
+
+    /// Bytes of files read so far, compressed as they are.
+    fn bytes_read(&self) -> u64 {
+        0
+    }
 }
 
 impl<S: PacketSource + ?Sized> PacketSource for Box<S> {
@@ -302,6 +307,10 @@ impl<S: PacketSource + ?Sized> PacketSource for Box<S> {
 
     fn statistics(&self) -> Vec<InputStatistics> {
         (**self).statistics()
+    }
+
+    fn bytes_read(&self) -> u64 {
+        (**self).bytes_read()
     }
 }
 
