@@ -184,8 +184,9 @@ def table():
     yield ""
     sizes = ", ".join(f"{name} {found['packets']:,} packets, {found['size'] / 1e6:.0f} MB"
                       for name, found in results.items())
-    yield f"{sizes}; medians of {rounds} rounds in"
-    yield f"turns in one run of `scripts/bench.sh`, the files in memory, {os.cpu_count()} cores."
+    times = "one round" if rounds == 1 else f"medians of {rounds} rounds in turns"
+    yield f"{sizes}; {times}"
+    yield f"in one run of `scripts/bench.sh`, the files in memory, {os.cpu_count()} cores."
     if missing:
         yield f"Not installed, and left out: {', '.join(sorted(missing))}."
 

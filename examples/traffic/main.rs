@@ -5,11 +5,19 @@
 //! of 4096 bytes with right invariant CRCs; *qps* is *headers* with a queue
 //! pair of its own for every 5 packets. What an analyser must find is printed
 //! as JSON. The same arguments give the same bytes everywhere.
+//!
+//! `traffic send NETDEV [PACKETS [PER_SECOND]]` sends such packets, the WRITEs
+//! whole and of 1024 bytes, through a network device of Linux, and prints how
+//! many seconds that took too.
+
+#[cfg(target_os = "linux")]
+mod wire;
 
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 /// One message is four packets.
@@ -52,8 +60,15 @@ struct Pair {
     messages: u64,
 }
 
-struct Capture<W> {
-    out: W,
+/// Where frames go.
+enum Out {
+    File(BufWriter<File>),
+    #[cfg(target_os = "linux")]
+    Wire(Box<wire::Wire>),
+}
+
+struct Capture {
+    out: Out,
     shape: Shape,
     now_ns: u64,
     ip_id: u16,
@@ -83,13 +98,23 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[String]) -> io::Result<()> {
-    let usage = || io::Error::other("usage: traffic headers|full|qps FILE [PACKETS]");
+    let usage = || {
+        io::Error::other(
+            "usage: traffic headers|full|qps FILE [PACKETS]\n       \
+             traffic send NETDEV [PACKETS [PER_SECOND]]",
+        )
+    };
     let (kind, path) = (
         args.first().ok_or_else(usage)?,
         args.get(1).ok_or_else(usage)?,
     );
     let packets = match args.get(2) {
         Some(text) => Some(text.parse().map_err(|_| usage())?),
+        None => None,
+    };
+    let per_second = match args.get(3) {
+        Some(text) if kind == "send" => Some(text.parse().map_err(|_| usage())?),
+        Some(_) => return Err(usage()),
         None => None,
     };
     let shape = match kind.as_str() {
@@ -114,23 +139,31 @@ fn run(args: &[String]) -> io::Result<()> {
                 packets,
             }
         }
+        "send" => Shape {
+            payload: 1024,
+            snaplen: 65535,
+            qps: 16,
+            packets: packets.unwrap_or(3_000_000),
+        },
         _ => return Err(usage()),
     };
     let mut capture = Capture {
-        out: BufWriter::with_capacity(1 << 20, File::create(path)?),
+        out: Out::open(kind, path, per_second, shape.snaplen)?,
         shape,
         now_ns: 1_700_000_000_000_000_000,
         ip_id: 1,
         frame: Vec::new(),
         answers: Answers::default(),
     };
-    capture.header()?;
     capture.fill()?;
-    capture.out.flush()?;
+    let seconds = match capture.out.finish()? {
+        Some(took) => format!(",\"seconds\":{:.6}", took.as_secs_f64()),
+        None => String::new(),
+    };
     let a = capture.answers;
     println!(
         "{{\"packets\":{},\"flows\":{},\"messages\":{},\"acks\":{},\"sequence_naks\":{},\"gaps\":{},\
-         \"missing\":0,\"retransmitted\":{},\"payload_bytes\":{}}}",
+         \"missing\":0,\"retransmitted\":{},\"payload_bytes\":{}{seconds}}}",
         a.packets,
         a.flows,
         a.messages,
@@ -151,16 +184,55 @@ fn scatter(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl<W: Write> Capture<W> {
-    fn header(&mut self) -> io::Result<()> {
-        let mut header = 0xa1b2_3c4du32.to_le_bytes().to_vec();
-        header.extend([2, 0, 4, 0]);
-        header.extend([0; 8]);
-        header.extend((self.shape.snaplen as u32).to_le_bytes());
-        header.extend(1u32.to_le_bytes());
-        self.out.write_all(&header)
+impl Out {
+    fn open(kind: &str, place: &str, per_second: Option<u32>, snaplen: usize) -> io::Result<Self> {
+        if kind != "send" {
+            let mut file = BufWriter::with_capacity(1 << 20, File::create(place)?);
+            file.write_all(&header(snaplen))?;
+            return Ok(Self::File(file));
+        }
+        #[cfg(target_os = "linux")]
+        return Ok(Self::Wire(Box::new(wire::Wire::open(place, per_second)?)));
+        #[cfg(not(target_os = "linux"))]
+        Err(io::Error::other("frames are sent on Linux only"))
     }
 
+    /// Takes a frame of `len` bytes, or what is kept of it.
+    fn frame(&mut self, now_ns: u64, frame: &[u8], len: usize) -> io::Result<()> {
+        match self {
+            Self::File(file) => {
+                let (seconds, ns) = (now_ns / 1_000_000_000, now_ns % 1_000_000_000);
+                for word in [seconds as u32, ns as u32, frame.len() as u32, len as u32] {
+                    file.write_all(&word.to_le_bytes())?;
+                }
+                file.write_all(frame)
+            }
+            #[cfg(target_os = "linux")]
+            Self::Wire(wire) => wire.frame(frame),
+        }
+    }
+
+    /// Ends; returns how long it took, where that tells something.
+    fn finish(self) -> io::Result<Option<Duration>> {
+        match self {
+            Self::File(mut file) => file.flush().map(|()| None),
+            #[cfg(target_os = "linux")]
+            Self::Wire(mut wire) => wire.flush().map(|()| Some(wire.elapsed())),
+        }
+    }
+}
+
+/// What a pcap file begins with.
+fn header(snaplen: usize) -> Vec<u8> {
+    let mut header = 0xa1b2_3c4du32.to_le_bytes().to_vec();
+    header.extend([2, 0, 4, 0]);
+    header.extend([0; 8]);
+    header.extend((snaplen as u32).to_le_bytes());
+    header.extend(1u32.to_le_bytes());
+    header
+}
+
+impl Capture {
     /// Takes turns among the queue pairs, a message each, until there are
     /// packets enough.
     fn fill(&mut self) -> io::Result<()> {
@@ -301,11 +373,7 @@ impl<W: Write> Capture<W> {
             frame.resize(kept, packet.psn as u8);
         }
         self.now_ns += PACE_NS;
-        let (seconds, ns) = (self.now_ns / 1_000_000_000, self.now_ns % 1_000_000_000);
-        for word in [seconds as u32, ns as u32, kept as u32, len as u32] {
-            self.out.write_all(&word.to_le_bytes())?;
-        }
-        self.out.write_all(&self.frame)?;
+        self.out.frame(self.now_ns, &self.frame, len)?;
         self.answers.packets += 1;
         Ok(())
     }
