@@ -30,6 +30,9 @@ use super::{
     tap::TapArgs,
 };
 
+/// What is said above the options that choose rows.
+pub const ROWS: &str = "Rows (all packets are followed; all must hold; within one, any)";
+
 /// Where packets come from, which rows to show, how they are written.
 #[derive(Debug, Args)]
 pub struct AnalyseArgs {
@@ -57,7 +60,7 @@ pub struct AnalyseArgs {
 /// Which flows to show. All packets are followed, whatever is shown: a flow
 /// without some of its packets would look like one that lost them.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Rows (all packets are followed; both must hold; within one, any)")]
+#[command(next_help_heading = ROWS)]
 pub struct RowArgs {
     /// To or, where known, from this queue pair, decimal or 0x…
     #[arg(long, value_name = "QPN", value_delimiter = ',', value_parser = qp_number)]
@@ -67,7 +70,7 @@ pub struct RowArgs {
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     pub host: Vec<IpAddr>,
 
-    /// Every row of tables, however many
+    /// Every row of tables, else 20 of each
     #[arg(long)]
     pub all: bool,
 

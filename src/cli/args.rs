@@ -91,9 +91,7 @@ pub struct FilterArgs {
     #[arg(long, value_name = "QPN", value_delimiter = ',', value_parser = qp_number)]
     pub qp: Vec<QpNumber>,
 
-    /// Operation: send, write, read, ack, atomic, flush, cnp, unknown; with
-    /// --write the one to drive: write, write-imm, send, read, fetch-add,
-    /// cmp-swap
+    /// Operation: send, write, read, ack, atomic, flush, cnp, unknown
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub op: Vec<String>,
 
@@ -109,8 +107,7 @@ pub struct FilterArgs {
     #[arg(long)]
     pub nak: bool,
 
-    /// Connection management messages only; with --write connect through the
-    /// RDMA connection manager
+    /// Connection management messages only
     #[arg(long)]
     pub cm: bool,
 }
@@ -150,7 +147,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// A table for people; JSON lines or CSV for programs
+    /// A table for people; JSON or CSV for programs
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 
@@ -166,7 +163,7 @@ pub struct OutputArgs {
     #[arg(long, value_name = "COLUMNS")]
     pub width: Option<usize>,
 
-    /// Leave out the summary
+    /// Leave out the summary: rows, findings or lists of packets only
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -177,7 +174,7 @@ pub enum Format {
     /// Table
     #[default]
     Table,
-    /// JSON, one object a line
+    /// JSON: of packets and messages one object a line, else one document
     Json,
     /// CSV with a header line
     Csv,

@@ -46,12 +46,12 @@ pub struct CompareArgs {
     #[arg(long)]
     synced: bool,
 
-    /// List every flow and packet, however many
+    /// List every flow and packet, else 20 of each
     #[arg(long)]
     all: bool,
 
-    /// End with status 1 where a packet was that unlucky, or where the captures
-    /// have no packet in common
+    /// End with status 1 where this happened to a packet (each includes those
+    /// before it), or where the captures have no packet in common
     #[arg(long, value_enum, value_name = "WHAT")]
     fail_on: Option<FailOn>,
 

@@ -28,7 +28,7 @@ use super::{
 /// Arguments of `health`.
 #[derive(Debug, Args)]
 pub struct HealthArgs {
-    /// End with status 1 where something is that bad
+    /// End with status 1 where something is that bad, or worse
     #[arg(long, value_enum, value_name = "SEVERITY")]
     fail_on: Option<FailOn>,
 

@@ -32,7 +32,7 @@ pub struct LiveArgs {
     #[arg(long, value_name = "TIME", value_parser = some_time, requires = "live", conflicts_with = "files")]
     pub duration: Option<Duration>,
 
-    /// Capture this many frames; with --write post this many operations (10)
+    /// Capture this many frames
     #[arg(long, value_name = "N", requires = "live", conflicts_with = "files")]
     pub count: Option<NonZeroU64>,
 

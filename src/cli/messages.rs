@@ -18,7 +18,7 @@ use roce_sniff::{
 
 use super::{
     Outcome,
-    analyse::{self, AnalyseArgs, Analysis, Followed},
+    analyse::{self, AnalyseArgs, Analysis, Followed, ROWS},
     args::Format,
     flows::layout,
     output::Output,
@@ -46,12 +46,12 @@ pub struct MessagesArgs {
         long,
         value_name = "KIND",
         value_delimiter = ',',
-        help_heading = "Rows (all packets are followed; both must hold; within one, any)"
+        help_heading = ROWS
     )]
     op: Vec<String>,
 
     /// Print this many messages; all are followed and summed up
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = ROWS)]
     limit: Option<NonZeroU64>,
 }
 
@@ -180,13 +180,12 @@ impl Analysis for Messages<'_> {
 /// Runs the command.
 pub fn run(args: &MessagesArgs) -> anyhow::Result<Outcome> {
     let ops = args.op.iter().map(|word| {
-        let op = OpClass::from_str(word).map_err(|reason| anyhow!("--op {word}: {reason}"))?;
-        if !KINDS.contains(&op) {
-            bail!("--op {word}: no message is of this kind: send, write, read, atomic, flush are");
-        }
-        Ok(op)
+        let op = OpClass::from_str(word).ok();
+        op.filter(|op| KINDS.contains(op)).ok_or_else(|| {
+            anyhow!("--op {word}: no message is of this kind: send, write, read, atomic, flush are")
+        })
     });
-    let ops = ops.collect::<Result<_, _>>()?;
+    let ops = ops.collect::<anyhow::Result<_>>()?;
     let limit = args.limit;
     let args = &args.analyse;
     if args.interval.is_some() && args.output.format != Format::Table {

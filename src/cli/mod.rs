@@ -29,12 +29,18 @@ mod write;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+#[cfg(all(feature = "live", feature = "verbs", target_os = "linux"))]
+use write::OPTIONS;
 
 /// Exit status for bad usage and unreadable input; clap uses the same.
 const UNUSABLE: u8 = 2;
 /// Exit status for a verdict that the user asked to fail on.
 const NOT_AS_EXPECTED: u8 = 1;
+/// Where there are no write runs, no option is about them.
+#[cfg(not(all(feature = "live", feature = "verbs", target_os = "linux")))]
+const OPTIONS: [(&str, &str); 0] = [];
 
 /// How a command that could do its work ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,9 +118,25 @@ enum Command {
     Extcap(extcap::ExtcapArgs),
 }
 
+/// The arguments; what is wrong with them ends the program.
+fn parse() -> Cli {
+    let mut matches = command().get_matches();
+    Cli::from_arg_matches_mut(&mut matches)
+        .unwrap_or_else(|error| error.format(&mut command()).exit())
+}
+
+/// The command line. Some options mean something of their own beside `--write`,
+/// which commands do not have.
+fn command() -> clap::Command {
+    let options = OPTIONS.iter();
+    options.fold(Cli::command(), |command, (option, help)| {
+        command.mut_arg(option, |arg| arg.help(*help))
+    })
+}
+
 /// Runs the command line.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     let result = match cli.command {
         Some(Command::Packets(args)) => packets::run(&args),
         Some(Command::Flows(args)) => flows::run(&args),

@@ -46,6 +46,24 @@ use super::{
     packets::PacketsArgs,
 };
 
+/// Options of `packets` that mean something of their own in a write run.
+pub const OPTIONS: [(&str, &str); 3] = [
+    (
+        "count",
+        "Capture this many frames; with --write post this many operations (10)",
+    ),
+    (
+        "op",
+        "Operation: send, write, read, ack, atomic, flush, cnp, unknown; with --write the one to \
+         drive: write, write-imm, send, read, fetch-add, cmp-swap",
+    ),
+    (
+        "cm",
+        "Connection management messages only; with --write connect through the RDMA connection \
+         manager",
+    ),
+];
+
 /// Arguments of a write run.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Write run (--write; needs --iface)")]
