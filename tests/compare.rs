@@ -216,9 +216,9 @@ fn journeys() -> impl Strategy<Value = (&'static str, Vec<Fortune>, Vec<u64>)> {
             }
             let duplicated = (0..count).filter(|&n| fortunes[n] == Fortune::Duplicated);
             let duplicated: BTreeSet<_> = duplicated.map(|n| &capture.packets[n].data).collect();
-            for n in 0..count {
-                if duplicated.contains(&capture.packets[n].data) && fortunes[n].changes() {
-                    fortunes[n] = Fortune::Arrives;
+            for (fortune, packet) in fortunes.iter_mut().zip(&capture.packets) {
+                if duplicated.contains(&packet.data) && fortune.changes() {
+                    *fortune = Fortune::Arrives;
                 }
             }
             (name, fortunes, delays)
