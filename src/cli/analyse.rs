@@ -11,11 +11,13 @@ use std::{
 
 use anyhow::bail;
 use clap::Args;
+#[cfg(all(feature = "live", unix))]
+use roce_sniff::source::Batch;
 use roce_sniff::{
     filter::FlowFilter,
     pipeline,
     report::{Capture, Interval},
-    source::{BATCH_BYTES, Batch, InputStatistics, PacketSource, SourceError},
+    source::{BATCH_BYTES, InputStatistics, PacketSource, SourceError},
     track::{Digest, Limits, Listener, Summary, Tracker},
     wire::types::QpNumber,
 };
