@@ -49,7 +49,7 @@ impl PacketPrinter for CsvPackets {
         row.num(raw.data.len());
         row.num(raw.len);
         row.num(match datagram.version {
-            RoceVersion::V1 => 1,
+            RoceVersion::V1 => 1u8,
             RoceVersion::V2 => 2,
         });
         row.address(datagram.src);

@@ -2,19 +2,21 @@
 
 use std::{fmt::Display, io::Write, net::IpAddr};
 
-use super::text::{dec, hex, ip};
+use super::text::{Number, dec, hex, ip};
 use crate::wire::types::RKey;
 
 /// One row: every call writes one field and the comma before it.
 pub(super) struct Fields<'o>(pub(super) &'o mut Vec<u8>);
 
 impl Fields<'_> {
-    pub(super) fn num(&mut self, value: impl itoa::Integer) {
+    #[inline]
+    pub(super) fn num(&mut self, value: impl Number) {
         self.0.push(b',');
         dec(self.0, value);
     }
 
-    pub(super) fn opt_num(&mut self, value: Option<impl itoa::Integer>) {
+    #[inline]
+    pub(super) fn opt_num(&mut self, value: Option<impl Number>) {
         self.0.push(b',');
         if let Some(value) = value {
             dec(self.0, value);
@@ -37,6 +39,7 @@ impl Fields<'_> {
         }
     }
 
+    #[inline]
     pub(super) fn hex64(&mut self, value: Option<u64>) {
         self.0.push(b',');
         if let Some(value) = value {
@@ -44,6 +47,7 @@ impl Fields<'_> {
         }
     }
 
+    #[inline]
     pub(super) fn rkey(&mut self, value: Option<RKey>) {
         self.0.push(b',');
         if let Some(value) = value {
@@ -51,11 +55,13 @@ impl Fields<'_> {
         }
     }
 
+    #[inline]
     pub(super) fn flag(&mut self, value: bool) {
         self.0
             .extend_from_slice(if value { b",true" } else { b",false" });
     }
 
+    #[inline]
     pub(super) fn str(&mut self, value: &str) {
         self.0.push(b',');
         self.0.extend_from_slice(value.as_bytes());
@@ -71,6 +77,7 @@ impl Fields<'_> {
         }
     }
 
+    #[inline]
     pub(super) fn address(&mut self, address: IpAddr) {
         self.0.push(b',');
         ip(self.0, address);

@@ -6,7 +6,7 @@
 
 use super::{
     PacketPrinter,
-    object::Object,
+    object::{Object, key},
     text::{dec, hex, hex_short, opcode},
 };
 use crate::{
@@ -31,36 +31,36 @@ impl PacketPrinter for JsonPackets {
         if self.inputs.len() > 1
             && let Some(name) = self.inputs.get(usize::from(raw.input))
         {
-            o.text("file", name);
+            o.text(key!("file"), name);
         }
-        o.num("frame", raw.frame);
-        o.num("ts_ns", raw.ts_ns);
-        o.num("caplen", raw.data.len());
-        o.num("len", raw.len);
+        o.num(key!("frame"), raw.frame);
+        o.num(key!("ts_ns"), raw.ts_ns);
+        o.num(key!("caplen"), raw.data.len());
+        o.num(key!("len"), raw.len);
         if let Some(path) = raw.path {
-            o.str("path", path.word());
+            o.str(key!("path"), path.word());
         }
         datagram(&mut o, packet);
         bth(&mut o, packet);
         extensions(&mut o, packet);
         if let Some(cm) = packet.cm() {
-            o.object("cm", |o| communication(o, &cm));
+            o.object(key!("cm"), |o| communication(o, &cm));
         }
-        o.str("icrc", packet.icrc.name());
+        o.str(key!("icrc"), packet.icrc.name());
         match packet.icrc {
             Icrc::Valid => {}
             Icrc::Invalid { computed, found } => {
-                o.word("icrc_computed", |out| hex(out, computed.into(), 8));
-                o.word("icrc_found", |out| hex(out, found.into(), 8));
+                o.word(key!("icrc_computed"), |out| hex(out, computed.into(), 8));
+                o.word(key!("icrc_found"), |out| hex(out, found.into(), 8));
             }
-            Icrc::Unverifiable(why) => o.str("icrc_why", why.words()),
+            Icrc::Unverifiable(why) => o.str(key!("icrc_why"), why.words()),
         }
-        o.flag("truncated", packet.truncated);
+        o.flag(key!("truncated"), packet.truncated);
         if packet.malformed {
-            o.flag("malformed", true);
+            o.flag(key!("malformed"), true);
         }
         if packet.datagram.fragment {
-            o.flag("fragment", true);
+            o.flag(key!("fragment"), true);
         }
         o.close();
         out.push(b'\n');
@@ -70,148 +70,148 @@ impl PacketPrinter for JsonPackets {
 fn datagram(o: &mut Object<'_>, packet: &Packet<'_>) {
     let datagram = &packet.datagram;
     o.num(
-        "roce",
+        key!("roce"),
         match datagram.version {
-            RoceVersion::V1 => 1,
+            RoceVersion::V1 => 1u8,
             RoceVersion::V2 => 2,
         },
     );
-    o.address("src", datagram.src);
-    o.address("dst", datagram.dst);
+    o.address(key!("src"), datagram.src);
+    o.address(key!("dst"), datagram.dst);
     if let Some(sport) = datagram.sport {
-        o.num("sport", sport);
+        o.num(key!("sport"), sport);
     }
-    o.list("vlan", datagram.vlans.as_slice(), dec);
-    o.list("encap", datagram.encaps.as_slice(), |out, encap| {
+    o.list(key!("vlan"), datagram.vlans.as_slice(), dec);
+    o.list(key!("encap"), datagram.encaps.as_slice(), |out, encap| {
         out.push(b'"');
         out.extend_from_slice(encap.name().as_bytes());
         out.push(b'"');
     });
-    o.num("dscp", datagram.dscp());
-    o.num("ecn", datagram.ecn());
-    o.num("ttl", datagram.ttl);
+    o.num(key!("dscp"), datagram.dscp());
+    o.num(key!("ecn"), datagram.ecn());
+    o.num(key!("ttl"), datagram.ttl);
 }
 
 fn bth(o: &mut Object<'_>, packet: &Packet<'_>) {
     let bth = &packet.bth;
-    o.num("opcode", bth.opcode.0);
-    o.word("op", |out| opcode(out, bth.opcode));
-    o.num("dest_qp", bth.dest_qp.get());
-    o.num("psn", bth.psn.get());
-    o.flag("ack_req", bth.ack_req);
-    o.flag("se", bth.solicited);
-    o.flag("migreq", bth.mig_req);
-    o.num("pad", bth.pad);
-    o.num("pkey", bth.pkey.get());
-    o.flag("fecn", bth.fecn);
-    o.flag("becn", bth.becn);
-    o.num("payload_len", packet.payload_len);
+    o.num(key!("opcode"), bth.opcode.0);
+    o.word(key!("op"), |out| opcode(out, bth.opcode));
+    o.num(key!("dest_qp"), bth.dest_qp.get());
+    o.num(key!("psn"), bth.psn.get());
+    o.flag(key!("ack_req"), bth.ack_req);
+    o.flag(key!("se"), bth.solicited);
+    o.flag(key!("migreq"), bth.mig_req);
+    o.num(key!("pad"), bth.pad);
+    o.num(key!("pkey"), bth.pkey.get());
+    o.flag(key!("fecn"), bth.fecn);
+    o.flag(key!("becn"), bth.becn);
+    o.num(key!("payload_len"), packet.payload_len);
 }
 
 fn extensions(o: &mut Object<'_>, packet: &Packet<'_>) {
     let ext = &packet.ext;
     if let Some(rdeth) = ext.rdeth {
-        o.num("rdeth_ee_context", rdeth.ee_context);
+        o.num(key!("rdeth_ee_context"), rdeth.ee_context);
     }
     if let Some(deth) = ext.deth {
-        o.object("deth", |o| {
-            o.num("qkey", deth.qkey.get());
-            o.num("src_qp", deth.src_qp.get());
+        o.object(key!("deth"), |o| {
+            o.num(key!("qkey"), deth.qkey.get());
+            o.num(key!("src_qp"), deth.src_qp.get());
         });
     }
     if let Some(xrc) = ext.xrceth {
-        o.num("xrc_srq", xrc.srq.get());
+        o.num(key!("xrc_srq"), xrc.srq.get());
     }
     if let Some(feth) = ext.feth {
-        o.object("feth", |o| {
-            o.num("placement", feth.placement);
-            o.num("selectivity", feth.selectivity);
+        o.object(key!("feth"), |o| {
+            o.num(key!("placement"), feth.placement);
+            o.num(key!("selectivity"), feth.selectivity);
         });
     }
     if let Some(reth) = ext.reth {
-        o.object("reth", |o| {
-            o.hex64("va", reth.va.get());
-            o.rkey("rkey", reth.rkey);
-            o.num("dma_len", reth.dma_len);
+        o.object(key!("reth"), |o| {
+            o.hex64(key!("va"), reth.va.get());
+            o.rkey(key!("rkey"), reth.rkey);
+            o.num(key!("dma_len"), reth.dma_len);
         });
     }
     if let Some(atomic) = ext.atomic {
-        o.object("atomic", |o| {
-            o.hex64("va", atomic.va.get());
-            o.rkey("rkey", atomic.rkey);
-            o.hex64("swap_add", atomic.swap_add);
-            o.hex64("compare", atomic.compare);
+        o.object(key!("atomic"), |o| {
+            o.hex64(key!("va"), atomic.va.get());
+            o.rkey(key!("rkey"), atomic.rkey);
+            o.hex64(key!("swap_add"), atomic.swap_add);
+            o.hex64(key!("compare"), atomic.compare);
         });
     }
     if let Some(aeth) = ext.aeth {
         let kind = aeth.kind();
-        o.object("aeth", |o| {
-            o.str("kind", kind.name());
-            o.num("value", kind.value());
-            o.num("msn", aeth.msn.get());
+        o.object(key!("aeth"), |o| {
+            o.str(key!("kind"), kind.name());
+            o.num(key!("value"), kind.value());
+            o.num(key!("msn"), aeth.msn.get());
         });
     }
     if let Some(ack) = ext.atomic_ack {
-        o.hex64("atomic_ack", ack.original);
+        o.hex64(key!("atomic_ack"), ack.original);
     }
     if let Some(imm) = ext.imm {
-        o.num("imm", imm.data);
+        o.num(key!("imm"), imm.data);
     }
     if let Some(ieth) = ext.ieth {
-        o.rkey("ieth_rkey", ieth.rkey);
+        o.rkey(key!("ieth_rkey"), ieth.rkey);
     }
 }
 
 fn communication(o: &mut Object<'_>, cm: &CmMessage<'_>) {
-    o.num("attr", cm.mad.attribute_id);
+    o.num(key!("attr"), cm.mad.attribute_id);
     if let Some(layout) = cm.layout() {
-        o.str("msg", layout.name);
+        o.str(key!("msg"), layout.name);
     }
     for (role, key) in [
-        (Role::LocalCommId, "local_comm_id"),
-        (Role::RemoteCommId, "remote_comm_id"),
-        (Role::Qpn, "qpn"),
-        (Role::StartingPsn, "psn"),
-        (Role::PKey, "pkey"),
-        (Role::QKey, "qkey"),
-        (Role::RetryCount, "retry_count"),
-        (Role::RnrRetryCount, "rnr_retry_count"),
-        (Role::Refers, "refers_to"),
-        (Role::Status, "status"),
+        (Role::LocalCommId, key!("local_comm_id")),
+        (Role::RemoteCommId, key!("remote_comm_id")),
+        (Role::Qpn, key!("qpn")),
+        (Role::StartingPsn, key!("psn")),
+        (Role::PKey, key!("pkey")),
+        (Role::QKey, key!("qkey")),
+        (Role::RetryCount, key!("retry_count")),
+        (Role::RnrRetryCount, key!("rnr_retry_count")),
+        (Role::Refers, key!("refers_to")),
+        (Role::Status, key!("status")),
     ] {
         if let Some(value) = cm.get(role) {
             o.num(key, value);
         }
     }
     if let Some(service) = cm.get(Role::ServiceId) {
-        o.word("service_id", |out| hex(out, service, 16));
+        o.word(key!("service_id"), |out| hex(out, service, 16));
     }
     if let Some(mtu) = cm.path_mtu() {
-        o.num("path_mtu", mtu);
+        o.num(key!("path_mtu"), mtu);
     }
     for (role, key) in [
-        (Role::LocalGid, "local_gid"),
-        (Role::RemoteGid, "remote_gid"),
+        (Role::LocalGid, key!("local_gid")),
+        (Role::RemoteGid, key!("remote_gid")),
     ] {
         if let Some(gid) = cm.gid(role) {
             o.address(key, gid.into());
         }
     }
     if let Some(reason) = cm.get(Role::RejectReason) {
-        o.num("reason", reason);
+        o.num(key!("reason"), reason);
         match reject_reason(reason as u16) {
-            Some(words) => o.str("reason_text", words),
-            None => o.word("reason_text", |out| {
+            Some(words) => o.str(key!("reason_text"), words),
+            None => o.word(key!("reason_text"), |out| {
                 out.extend_from_slice(b"reserved ");
                 hex_short(out, reason);
             }),
         }
     }
     if let Some(ip_cm) = cm.ip_cm() {
-        o.object("ip_cm", |o| {
-            o.address("src", ip_cm.src);
-            o.address("dst", ip_cm.dst);
-            o.num("sport", ip_cm.sport);
+        o.object(key!("ip_cm"), |o| {
+            o.address(key!("src"), ip_cm.src);
+            o.address(key!("dst"), ip_cm.dst);
+            o.num(key!("sport"), ip_cm.sport);
         });
     }
 }

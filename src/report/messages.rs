@@ -14,7 +14,7 @@ use super::{
     flows::{Layout, heading},
     grid::{Flags, GAP, Grid},
     interval::Interval,
-    object::Object,
+    object::{Object, key},
     panels::{self, Cell, Column, Count},
     style::{Kind, Style},
     text::{bit_rate, bytes, dec, grouped, hex, hex_short, ip, plural, rate, seconds, span, width},
@@ -62,36 +62,36 @@ pub struct JsonMessages {
 impl MessagePrinter for JsonMessages {
     fn message(&self, message: &Message, out: &mut Vec<u8>) {
         let mut o = Object::open(out);
-        o.address("src", message.key.src);
-        o.address("dst", message.key.dst);
-        o.num("dest_qp", message.key.dest_qp.get());
-        o.word("op", |out| operation(out, message));
-        o.num("first_psn", message.first_psn.get());
-        o.num("last_psn", message.last_psn.get());
-        o.num("bytes", message.bytes);
+        o.address(key!("src"), message.key.src);
+        o.address(key!("dst"), message.key.dst);
+        o.num(key!("dest_qp"), message.key.dest_qp.get());
+        o.word(key!("op"), |out| operation(out, message));
+        o.num(key!("first_psn"), message.first_psn.get());
+        o.num(key!("last_psn"), message.last_psn.get());
+        o.num(key!("bytes"), message.bytes);
         if let Some(remote) = message.remote {
-            o.hex64("va", remote.va.get());
-            o.rkey("rkey", remote.rkey);
+            o.hex64(key!("va"), remote.va.get());
+            o.rkey(key!("rkey"), remote.rkey);
         } else {
-            o.null("va");
-            o.null("rkey");
+            o.null(key!("va"));
+            o.null(key!("rkey"));
         }
-        o.num("start_ns", message.start_ns);
-        o.num("end_ns", message.end_ns);
-        o.opt_num("acked_ns", message.acked_ns);
-        o.opt_num("latency_ns", message.latency_ns());
-        o.flag("complete", message.complete);
-        o.num("retransmits", message.retransmits);
+        o.num(key!("start_ns"), message.start_ns);
+        o.num(key!("end_ns"), message.end_ns);
+        o.opt_num(key!("acked_ns"), message.acked_ns);
+        o.opt_num(key!("latency_ns"), message.latency_ns());
+        o.flag(key!("complete"), message.complete);
+        o.num(key!("retransmits"), message.retransmits);
         match message.refused {
-            Some(kind) => o.str("refused", refusal(kind)),
-            None => o.null("refused"),
+            Some(kind) => o.str(key!("refused"), refusal(kind)),
+            None => o.null(key!("refused")),
         }
-        o.num("first_frame", message.first_frame);
-        o.num("last_frame", message.last_frame);
+        o.num(key!("first_frame"), message.first_frame);
+        o.num(key!("last_frame"), message.last_frame);
         if self.inputs.len() > 1
             && let Some(name) = self.inputs.get(usize::from(message.input))
         {
-            o.text("file", name);
+            o.text(key!("file"), name);
         }
         o.close();
         out.push(b'\n');

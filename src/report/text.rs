@@ -1,23 +1,98 @@
 //! Appending numbers and names to a byte buffer without allocating.
 
-use std::{io::Write, net::IpAddr};
+use std::{io::Write, net::IpAddr, sync::LazyLock};
 
-use crate::wire::opcode::{Opcode, Verb};
+use crate::wire::opcode::Opcode;
 use crate::words::scaled;
 pub(super) use crate::words::{grouped, plural, span};
 
-/// Decimal number.
-pub(super) fn dec(out: &mut Vec<u8>, value: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+/// A number that [`dec`] writes.
+pub(super) trait Number: Copy {
+    /// Whether it is below zero, and its distance from zero.
+    fn parts(self) -> (bool, u64);
 }
 
-/// `0x` and exactly `digits` hexadecimal digits.
+macro_rules! numbers {
+    ($($unsigned:ty)*) => {
+        $(impl Number for $unsigned {
+            #[inline]
+            fn parts(self) -> (bool, u64) {
+                (false, self as u64)
+            }
+        })*
+    };
+}
+numbers!(u8 u16 u32 u64 usize);
+
+macro_rules! signed_numbers {
+    ($($signed:ty)*) => {
+        $(impl Number for $signed {
+            #[inline]
+            fn parts(self) -> (bool, u64) {
+                (self < 0, self.unsigned_abs().into())
+            }
+        })*
+    };
+}
+signed_numbers!(i32 i64);
+
+/// Appends the first `len` of `bytes`. Copying a fixed number of bytes takes
+/// two instructions, any other a call.
+#[inline]
+fn append<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
+    let end = out.len() + len;
+    out.extend_from_slice(bytes);
+    out.truncate(end);
+}
+
+/// Eight decimal digits of a number below 10^8, one a byte, the first one
+/// lowest: divided by 10000, by 100 and by 10, two, four and eight of them at
+/// once.
+#[inline]
+const fn eight_digits(value: u64) -> u64 {
+    let fours = value / 10_000 | (value % 10_000) << 32;
+    let high = (fours * 10_486 >> 20) & 0x7f_0000_007f;
+    let twos = (fours - high * 100) << 16 | high;
+    let high = (twos * 103 >> 10) & 0x000f_000f_000f_000f;
+    (twos - high * 10) << 8 | high
+}
+
+const ZEROS: u64 = u64::from_le_bytes(*b"00000000");
+const EIGHT: u64 = 100_000_000;
+
+/// Decimal number.
+#[inline]
+pub(super) fn dec(out: &mut Vec<u8>, value: impl Number) {
+    let (negative, value) = value.parts();
+    if negative {
+        out.push(b'-');
+    }
+    if value < EIGHT {
+        let digits = eight_digits(value);
+        // Of a zero one digit is written.
+        let leading = (digits.trailing_zeros() / 8).min(7);
+        let text = (digits | ZEROS) >> (leading * 8);
+        append(out, &text.to_le_bytes(), 8 - leading as usize);
+    } else {
+        long_dec(out, value);
+    }
+}
+
+fn long_dec(out: &mut Vec<u8>, value: u64) {
+    dec(out, value / EIGHT);
+    out.extend_from_slice(&(eight_digits(value % EIGHT) | ZEROS).to_le_bytes());
+}
+
+/// `0x` and exactly `digits` hexadecimal digits, 16 at most.
+#[inline]
 pub(super) fn hex(out: &mut Vec<u8>, value: u64, digits: u32) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    out.extend_from_slice(b"0x");
-    for place in (0..digits).rev() {
-        out.push(DIGITS[(value >> (place * 4)) as usize & 15]);
+    let mut text = *b"0x0123456789abcdef";
+    let value = value << (64 - digits * 4);
+    for (place, digit) in text[2..].iter_mut().enumerate() {
+        *digit = DIGITS[(value >> (60 - place * 4)) as usize & 15];
     }
+    append(out, &text, 2 + digits as usize);
 }
 
 /// `0x` and as many hexadecimal digits as the value needs.
@@ -42,20 +117,23 @@ pub(super) fn ip(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
+/// No name of an operation is longer.
+const LONGEST_NAME: usize = 48;
+
 /// Name of an operation, as its `Display` has it.
+#[inline]
 pub(super) fn opcode(out: &mut Vec<u8>, opcode: Opcode) {
-    let (transport, name) = opcode.name_parts();
-    match opcode.info().verb {
-        Verb::Unknown => {
-            let _ = write!(out, "{opcode}");
-        }
-        Verb::Cnp => out.extend_from_slice(transport.as_bytes()),
-        _ => {
-            out.extend_from_slice(transport.as_bytes());
-            out.push(b' ');
-            out.extend_from_slice(name.as_bytes());
-        }
-    }
+    static NAMES: LazyLock<Vec<([u8; LONGEST_NAME], usize)>> = LazyLock::new(|| {
+        let padded = |code| {
+            let mut bytes = [0; LONGEST_NAME];
+            let name = Opcode(code).to_string();
+            bytes[..name.len()].copy_from_slice(name.as_bytes());
+            (bytes, name.len())
+        };
+        (0..=255).map(padded).collect()
+    });
+    let (bytes, len) = &NAMES[usize::from(opcode.0)];
+    append(out, bytes, *len);
 }
 
 /// Seconds with `digits` (up to 9) decimals; negative values too.
@@ -116,6 +194,18 @@ mod tests {
 
     #[test]
     fn numbers() {
+        let powers = (0..20).map(|power| 10u64.pow(power));
+        for value in powers.flat_map(|power| [power - 1, power, power + 7, power.wrapping_mul(9)]) {
+            assert_eq!(text(|o| dec(o, value)), value.to_string());
+        }
+        for value in (0..100_000_000u64).step_by(9_973) {
+            assert_eq!(text(|o| dec(o, value)), value.to_string());
+        }
+        for value in [i64::MIN, -1, 0, i64::MAX] {
+            assert_eq!(text(|o| dec(o, value)), value.to_string());
+        }
+        assert_eq!(text(|o| dec(o, u64::MAX)), u64::MAX.to_string());
+        assert_eq!(text(|o| dec(o, 255u8)), "255");
         assert_eq!(text(|o| hex(o, 0x1a, 6)), "0x00001a");
         assert_eq!(text(|o| hex(o, u64::MAX, 16)), "0xffffffffffffffff");
         assert_eq!(text(|o| hex_short(o, 0)), "0x0");
