@@ -34,9 +34,8 @@ fn subject(carrier: &Flow, sender: Option<&Flow>) -> Subject {
 
 /// Packets that show the CNPs of a flow.
 fn frames(case: &Case<'_>, carrier: &Flow) -> Vec<super::FrameRef> {
-    let places = &case.health.places;
-    let trail = places.get(&carrier.id).map(|at| &case.health.trails[*at].1);
-    trail.map_or_else(Vec::new, |trail| trail.mark(Sign::Cnp).frames.clone())
+    case.trail(carrier.id)
+        .map_or_else(Vec::new, |trail| trail.mark(Sign::Cnp).frames.clone())
 }
 
 /// `congestion`.

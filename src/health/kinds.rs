@@ -115,7 +115,8 @@ kinds! {
 
     "read-response-loss" "READ responses lost" Warning Flows(loss::responses)
         about "READ responses were lost: a hole in them was filled by responses sent again, for \
-               which the requester had to ask."
+               which the requester had to ask. Where they were lost past the capture, a READ \
+               asked for again shows the first one lost, and the number is the least there were."
         hint "As with packet-loss, in the direction from the responder to the requester."
 
     "timeout" "Retransmission by timeout" Warning Flows(waiting::timeout)
@@ -198,6 +199,12 @@ kinds! {
         about "Requests that asked for an ACK of their own, and usually get one on this flow, were \
                covered by a later one: theirs was lost. Nothing had to be sent again."
         hint "Harmless as it is; where ACKs are lost, requests may be, too."
+
+    "sent-again" "Sent again for an unknown reason" Info Flows(loss::unexplained)
+        about "Requests were sent again, and neither a NAK nor a silence in the capture says why: \
+               the answers are not in it, or went past it."
+        hint "Capture both directions at the requester's end. What was lost cannot be told from \
+              this."
 
     "mixed-dscp" "Several DSCPs in one flow" Info Flows(packets::dscp)
         about "Packets of one flow carry different DSCPs, so that switches treat them differently."

@@ -27,6 +27,7 @@ impl Flow {
     pub(super) fn emit<L: Listener>(&self, listener: &mut L, record: &Record, kind: EventKind) {
         listener.event(&Event {
             flow: self.id,
+            peer: self.peer,
             kind,
             record,
         });
