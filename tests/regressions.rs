@@ -3,15 +3,43 @@
 mod common;
 
 use std::{
+    ffi::OsStr,
     io::{Read, Write},
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use common::{
-    capfile::{Capture, ETHERNET, Interface, Section},
-    capture, craft, fixture, rows_of, run, write,
+    capfile::{Capture, ETHERNET, Interface, Pkt, Section},
+    capture, craft, fixture, rows_of, run,
+    talk::{Talk, reth},
+    write,
 };
+use serde_json::{Value, json};
+
+/// Writes packets down as a capture file.
+fn capture_of(dir: &Path, name: &str, packets: impl IntoIterator<Item = Pkt>) -> PathBuf {
+    let mut capture = Capture::of(ETHERNET, []);
+    capture.packets = packets.into_iter().collect();
+    write(dir, name, &capture.pcap_as(false, true))
+}
+
+/// What a command prints of a conversation.
+fn printed(args: &[&str], talk: &Talk) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = capture_of(dir.path(), "a.pcap", talk.packets.clone());
+    let mut all: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
+    all.push(path.as_os_str());
+    run(&all).ok("a conversation").stdout
+}
+
+/// The JSON lines, or the document, of a conversation.
+fn lines(command: &str, talk: &Talk) -> Vec<Value> {
+    let printed = printed(&[command, "--format", "json"], talk);
+    let lines = printed.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().unwrap()
+}
 
 /// Starts the command with its standard input left open.
 fn start(arguments: &[&str]) -> Child {
@@ -269,4 +297,143 @@ fn control_frames_of_a_write_run_were_listed_as_traffic() {
     assert_eq!(rows_of("a.pcap", &file).len(), 0);
     let summary = common::summary_of(&file);
     assert!(summary.contains("1 control frame"), "{summary}");
+}
+
+/// A request that one host's capture has, refused in that of the other.
+#[test]
+fn last_frames_were_said_to_be_of_the_input_of_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let talk = Talk::default().write(7).answer(0x62, 7);
+    let [request, nak] = talk.packets.try_into().unwrap();
+    // The NAK is the third frame of its capture.
+    let mut early = [request.clone(), request.clone()];
+    for (n, packet) in (1..).zip(&mut early) {
+        packet.ts_ns -= 1_000_000 * n;
+        packet.data = craft::ethernet(0x0800, &craft::ipv4(6, &[0; 20]));
+    }
+    let asker = capture_of(dir.path(), "asker.pcap", [request]);
+    let answerer = capture_of(
+        dir.path(),
+        "answerer.pcap",
+        early.into_iter().rev().chain([nak]),
+    );
+    let merged = |args: &[&str]| {
+        let mut all: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
+        all.extend(["--merge".as_ref(), asker.as_os_str(), answerer.as_os_str()]);
+        run(&all).ok("two captures").stdout
+    };
+    let [asker, answerer] = [&asker, &answerer].map(|path| path.display().to_string());
+    let message: Value =
+        serde_json::from_str(&merged(&["messages", "--format", "json"])).expect("one message");
+    assert_eq!(
+        [&message["first_frame"], &message["last_frame"]],
+        [&json!(1), &json!(3)]
+    );
+    assert_eq!(
+        [&message["file"], &message["last_file"]],
+        [&json!(asker), &json!(answerer)]
+    );
+    let csv = merged(&["messages", "--format", "csv"]);
+    let row = csv.lines().nth(1).expect("one message");
+    assert!(
+        row.ends_with(&format!(",1,3,false,{asker},{answerer}")),
+        "{row}"
+    );
+    let health: Value = serde_json::from_str(&merged(&["health", "--format", "json"])).unwrap();
+    let evidence = &health["findings"][0]["evidence"];
+    assert_eq!(evidence["frames"], json!([1, 3]));
+    assert_eq!(evidence["files"], json!([asker, answerer]));
+    let request = &evidence["requests"][0];
+    assert_eq!(
+        [&request["file"], &request["answer_file"]],
+        [&json!(asker), &json!(answerer)]
+    );
+}
+
+#[test]
+fn a_dma_length_was_believed_against_the_payload() {
+    let huge = reth(0x1000, u32::MAX);
+    let talk = Talk::default()
+        .write(0)
+        .ack(0)
+        .ask(0x0a, 1, true, &huge, 64)
+        .ack(1)
+        .ask(0x06, 2, false, &huge, 1024)
+        .ask(0x08, 3, true, &[], 16)
+        .ack(3);
+    for (message, bytes) in lines("messages", &talk)[1..].iter().zip([64, 1040]) {
+        assert_eq!(message["bytes"], bytes, "{message}");
+        assert_eq!(message["complete"], false, "{message}");
+        assert_eq!(message["malformed"], true, "{message}");
+    }
+    assert_eq!(lines("messages", &talk)[0]["malformed"], false);
+    let table = printed(&["messages"], &talk);
+    assert_eq!(table.matches(" malformed").count(), 3, "{table}");
+    assert!(!table.contains("GiB") && !table.contains("Gb/s"), "{table}");
+    let flow = &lines("flows", &talk)[0]["flows"][0];
+    assert_eq!(flow["goodput_bytes"], 64 + 64 + 1040);
+    assert_eq!(flow["message_bytes"], 64);
+    let region = &lines("memory", &talk)[0]["regions"][0];
+    assert_eq!(region["written"]["distinct_bytes"], 1040);
+    let health = &lines("health", &talk)[0];
+    let finding = &health["findings"][0];
+    assert_eq!(finding["id"], "malformed");
+    assert_eq!(finding["evidence"]["counts"]["malformed_messages"], 2);
+    assert_eq!(finding["evidence"]["frames"], json!([3, 5]));
+    // Of a packet cut by the capture, its lengths still tell.
+    let mut cut = Talk::default().write(0).ack(0);
+    cut.packets[0].data.truncate(80);
+    assert_eq!(lines("messages", &cut)[0]["malformed"], false);
+}
+
+/// What was announced and never came is no goodput.
+#[test]
+fn goodput_of_messages_counted_bytes_that_never_came() {
+    let talk = Talk::default()
+        .ask(0x06, 0, false, &reth(0x1000, u32::MAX), 1024)
+        .ask(0x07, 1, false, &[], 1024);
+    let table = printed(&["messages"], &talk);
+    let row = table.lines().rfind(|line| line.contains("RC RDMA WRITE"));
+    let row = row.expect("a row of the distribution");
+    // 2048 bytes in 10 µs.
+    assert!(row.contains("1.64 Gb/s"), "{table}");
+}
+
+#[test]
+fn a_clock_that_stepped_back_made_latencies_negative() {
+    let mut talk = Talk::default().write(0).ack(0).write(1).ack(1);
+    talk.packets[3].ts_ns -= 1_000_000;
+    let messages = lines("messages", &talk);
+    assert_eq!(messages[0]["latency_ns"], 10_000);
+    assert!(messages[1]["latency_ns"].is_null(), "{}", messages[1]);
+    let (acked, start) = (&messages[1]["acked_ns"], &messages[1]["start_ns"]);
+    assert!(acked.as_i64() < start.as_i64(), "{}", messages[1]);
+    let flow = &lines("flows", &talk)[0]["flows"][0];
+    assert_eq!(flow["latency_ns"]["count"], 1);
+    let table = printed(&["messages"], &talk);
+    assert!(
+        table.contains("1 packet is earlier than the one before it"),
+        "{table}"
+    );
+}
+
+#[test]
+fn refused_accesses_of_no_byte_or_past_the_last_address_were_called_inside() {
+    let talk = Talk::default()
+        .ask(0x0a, 0, true, &reth(u64::MAX - 64, 64), 64)
+        .ack(0)
+        .ask(0x0a, 1, true, &reth(u64::MAX - 32, 0), 0)
+        .answer(0x62, 1)
+        .ask(0x0a, 2, true, &reth(u64::MAX - 32, 64), 64)
+        .answer(0x62, 2);
+    let table = printed(&["memory"], &talk);
+    assert!(!table.contains("inside what was touched"), "{table}");
+    assert!(table.contains("no byte, so neither"), "{table}");
+    assert!(
+        table.contains("32 B of it outside of what was touched"),
+        "{table}"
+    );
+    let region = &lines("memory", &talk)[0]["regions"][0];
+    let outside = |n: usize| &region["refused"]["accesses"][n]["outside_bytes"];
+    assert_eq!([outside(0), outside(1)], [&json!(0), &json!(32)]);
 }

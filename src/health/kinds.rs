@@ -179,7 +179,8 @@ kinds! {
         hint "This is a fault of the sender's adapter or driver, or of what rewrote the capture."
 
     "malformed" "Malformed packets" Warning Whole(packets::malformed)
-        about "Lengths contradict the opcode, or a header contradicts itself."
+        about "Lengths contradict the opcode, a header contradicts itself, or a WRITE, all packets \
+               of which are in the capture, carries other bytes than its RETH names."
         hint "Look at them with packets -v -x. Corruption shows in the ICRC too; without that it \
               is the sender."
 

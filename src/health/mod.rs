@@ -251,7 +251,7 @@ impl Health {
 
     fn refused(&mut self, message: &Message, answer: AethKind) {
         let request = (message.input, message.first_frame);
-        let refusal = (message.input, message.last_frame);
+        let refusal = (message.last_input, message.last_frame);
         let key = message.key;
         if let Some(trail) = self.trail(message.flow, || Subject::Flow(key)) {
             trail.named(key);
@@ -375,6 +375,13 @@ impl Listener for Health {
 
     fn message(&mut self, message: &Message) {
         let key = message.key;
+        if message.malformed
+            && let Some(trail) = self.trail(message.flow, || Subject::Flow(key))
+        {
+            trail.named(key);
+            let frame = (message.input, message.first_frame);
+            trail.add(Sign::MalformedMessage, frame, 0);
+        }
         if let Some(answer) = message.refused {
             self.refused(message, answer);
             return;
@@ -391,7 +398,7 @@ impl Listener for Health {
         );
         let sign = match message.acked_ns {
             None if reliable => Sign::Unanswered,
-            _ if !message.complete => Sign::Partial,
+            _ if !message.complete && !message.malformed => Sign::Partial,
             _ => return,
         };
         if let Some(trail) = self.trail(message.flow, || Subject::Flow(key)) {

@@ -80,6 +80,8 @@ pub(super) enum Sign {
     BadIcrc,
     Fragment,
     Malformed,
+    /// A message that does not carry what it names.
+    MalformedMessage,
     OtherDscp,
     OtherPriority,
     /// A packet that is not of the path MTU; bytes of payload.

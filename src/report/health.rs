@@ -354,11 +354,11 @@ struct EvidenceDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<Vec<&'a str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    requests: Vec<RequestDocument>,
+    requests: Vec<RequestDocument<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct RequestDocument {
+struct RequestDocument<'a> {
     op: &'static str,
     bytes: u64,
     va: Option<String>,
@@ -366,6 +366,11 @@ struct RequestDocument {
     frame: u64,
     answer: &'static str,
     answer_frame: u64,
+    /// Of the frames, where there are several inputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer_file: Option<&'a str>,
 }
 
 /// An object whose keys keep their order.
@@ -397,19 +402,30 @@ impl<'a> FindingDocument<'a> {
 
 impl<'a> EvidenceDocument<'a> {
     fn new(evidence: &'a Evidence, names: &'a [String]) -> Self {
-        let name = |(input, _): &FrameRef| names.get(usize::from(*input)).map_or("", |n| n);
-        let files = || evidence.frames.iter().map(name).collect();
+        let files = || {
+            let frames = evidence.frames.iter();
+            frames.map(|frame| file(*frame, names)).collect()
+        };
+        let requests = evidence.requests.iter();
         Self {
             frames: evidence.frames.iter().map(|(_, frame)| *frame).collect(),
             counts: Counts(&evidence.counts),
             files: (names.len() > 1).then(files),
-            requests: evidence.requests.iter().map(RequestDocument::new).collect(),
+            requests: requests
+                .map(|refused| RequestDocument::new(refused, names))
+                .collect(),
         }
     }
 }
 
-impl RequestDocument {
-    fn new(refused: &Refused) -> Self {
+/// Name of the input that a frame is of.
+fn file<'a>((input, _): FrameRef, names: &'a [String]) -> &'a str {
+    names.get(usize::from(input)).map_or("", |name| name)
+}
+
+impl<'a> RequestDocument<'a> {
+    fn new(refused: &Refused, names: &'a [String]) -> Self {
+        let several = |frame: FrameRef| (names.len() > 1).then(|| file(frame, names));
         let text = |write: &dyn Fn(&mut Vec<u8>)| {
             let mut out = Vec::new();
             write(&mut out);
@@ -424,6 +440,8 @@ impl RequestDocument {
             frame: refused.request.1,
             answer: refusal(refused.answer),
             answer_frame: refused.refusal.1,
+            file: several(refused.request),
+            answer_file: several(refused.refusal),
         }
     }
 }

@@ -210,6 +210,9 @@ fn place(region: &Region, refused: &Refused) -> String {
     if region.operations() == 0 {
         return "nothing with this rkey succeeded".into();
     }
+    if refused.len == 0 {
+        return "no byte, so neither inside nor outside".into();
+    }
     match region.outside(refused) {
         0 => "inside what was touched".into(),
         outside if outside == u64::from(refused.len) => "outside of what was touched".into(),

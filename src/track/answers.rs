@@ -91,7 +91,7 @@ impl Flow {
                 self.state.messages.refuse(pos, kind);
                 self.state
                     .messages
-                    .end_refused(pos, record.frame, |open, acked| ended.push((open, acked)));
+                    .end_refused(pos, record, |open, acked| ended.push((open, acked)));
             }
             AethKind::Reserved(_) => {}
         }

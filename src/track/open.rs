@@ -38,7 +38,9 @@ pub(super) struct Open {
     start_ns: i64,
     end_ns: i64,
     retransmits: u32,
+    /// Inputs and frames of its first packet and of the latest one.
     input: u16,
+    last_input: u16,
     first_frame: u64,
     last_frame: u64,
     /// Its first packet was seen.
@@ -77,6 +79,7 @@ impl Open {
             end_ns: record.ts_ns,
             retransmits: 0,
             input: record.input,
+            last_input: record.input,
             first_frame: record.frame,
             last_frame: record.frame,
             head: info.position.begins(),
@@ -101,19 +104,26 @@ impl Open {
         !self.tail && !self.cut
     }
 
+    /// Takes note of its latest packet, or of an answer to it.
+    const fn latest(&mut self, record: &Record) {
+        self.last_input = record.input;
+        self.last_frame = record.frame;
+    }
+
     /// Takes in a packet of it that was not seen before.
     fn take(&mut self, record: &Record, pos: Pos) {
         let position = record.opcode.info().position;
         self.seen += 1;
         self.payload += u64::from(record.payload_len);
         self.end_ns = record.ts_ns;
-        self.last_frame = self.last_frame.max(record.frame);
+        self.latest(record);
         if pos < self.first {
             self.first = pos;
             self.start_ns = self.start_ns.min(record.ts_ns);
         }
         if position.begins() {
-            self.head = true;
+            // One that goes on where a WRITE was left begins with a First, too.
+            self.head |= pos == self.first;
             self.remote = self.remote.or(record.remote);
         }
         if pos >= self.last {
@@ -126,7 +136,8 @@ impl Open {
         }
     }
 
-    /// Joins the rest of the same message, which begins where this one stops.
+    /// Joins the rest of the same message, which begins where this one stops,
+    /// and the latest packet of which came before that of this one.
     fn join(&mut self, rest: &Self) {
         self.last = rest.last;
         self.seen += rest.seen;
@@ -134,13 +145,24 @@ impl Open {
         self.end_ns = self.end_ns.max(rest.end_ns);
         self.start_ns = self.start_ns.min(rest.start_ns);
         self.retransmits += rest.retransmits;
-        self.last_frame = self.last_frame.max(rest.last_frame);
         self.tail = rest.tail;
         self.cut = rest.cut;
         if rest.tail {
             self.opcode = rest.opcode;
             self.ack_req = rest.ack_req;
         }
+    }
+
+    /// Whether every request packet of it was seen.
+    fn whole(&self) -> bool {
+        let span = (self.last - self.first + 1) as u32;
+        self.head && self.tail && self.seen >= span
+    }
+
+    /// Whether its packets carry other bytes than its first one names.
+    fn malformed(&self) -> bool {
+        let named = self.remote.map(|remote| u64::from(remote.len));
+        self.verb() == Verb::Write && self.whole() && named.is_some_and(|n| n != self.payload)
     }
 
     /// Whether every packet of it was seen, answers included.
@@ -151,11 +173,13 @@ impl Open {
             Answer::Atomic => answered,
             Answer::Ack | Answer::None => true,
         };
-        self.head && self.tail && self.seen >= span && answer
+        self.whole() && answer
     }
 
     /// The message as it stands at its end.
     pub fn message(&self, flow: &Flow, acked_ns: Option<i64>) -> Message {
+        let malformed = self.malformed();
+        let named = self.remote.filter(|_| !malformed);
         Message {
             flow: flow.id,
             key: flow.key,
@@ -163,16 +187,19 @@ impl Open {
             operation: Operation::of(self.opcode),
             first_psn: psn(self.first),
             last_psn: psn(self.last),
-            bytes: self.remote.map_or(self.payload, |remote| remote.len.into()),
+            bytes: named.map_or(self.payload, |remote| remote.len.into()),
+            payload: self.payload,
             remote: self.remote,
             start_ns: self.start_ns,
             end_ns: self.end_ns,
             acked_ns,
             retransmits: self.retransmits,
-            complete: self.complete(acked_ns.is_some()),
+            complete: self.complete(acked_ns.is_some()) && !malformed,
+            malformed,
             refused: self.refused.filter(|_| acked_ns.is_none()),
             input: self.input,
             first_frame: self.first_frame,
+            last_input: self.last_input,
             last_frame: self.last_frame,
         }
     }
@@ -343,7 +370,7 @@ impl OpenMessages {
     pub fn again(&mut self, record: &Record, pos: Pos) {
         if let Some(open) = self.find(pos) {
             open.retransmits += 1;
-            open.last_frame = record.frame;
+            open.latest(record);
             if pos == open.last || open.verb() == Verb::Read {
                 open.end_ns = record.ts_ns;
             }
@@ -402,7 +429,7 @@ impl OpenMessages {
                 By::Ack | By::Nak if open.ack_req => acked.covered += 1,
                 _ => {}
             }
-            open.last_frame = record.frame;
+            open.latest(record);
             if let Some(open) = self.list.remove(at) {
                 ended(open, Some(record.ts_ns));
             }
@@ -455,11 +482,12 @@ impl OpenMessages {
         let Some(open) = self.list.get_mut(at).filter(|open| open.holds(pos)) else {
             return;
         };
-        open.last_frame = record.frame;
+        open.latest(record);
         open.retransmits += u32::from(again);
         let done = match &mut open.answer {
             Answer::Responses(seen) => {
                 *seen += 1;
+                open.payload += u64::from(record.payload_len);
                 open.end_ns = record.ts_ns;
                 i64::from(*seen) > open.last - open.first
             }
@@ -491,12 +519,17 @@ impl OpenMessages {
     }
 
     /// Ends the message at `pos`, which was refused.
-    pub fn end_refused(&mut self, pos: Pos, frame: u64, ended: impl FnOnce(Open, Option<i64>)) {
+    pub fn end_refused(
+        &mut self,
+        pos: Pos,
+        record: &Record,
+        ended: impl FnOnce(Open, Option<i64>),
+    ) {
         let at = self.list.partition_point(|open| open.last < pos);
         if self.list.get(at).is_some_and(|open| open.holds(pos))
             && let Some(mut open) = self.list.remove(at)
         {
-            open.last_frame = frame;
+            open.latest(record);
             ended(open, None);
         }
     }

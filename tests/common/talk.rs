@@ -168,7 +168,8 @@ impl Talk {
     }
 }
 
-fn reth(va: u64, len: u32) -> Vec<u8> {
+/// A RETH with a key that is always the same.
+pub fn reth(va: u64, len: u32) -> Vec<u8> {
     let mut out = va.to_be_bytes().to_vec();
     out.extend(0x1234u32.to_be_bytes());
     out.extend(len.to_be_bytes());
