@@ -437,3 +437,134 @@ fn refused_accesses_of_no_byte_or_past_the_last_address_were_called_inside() {
     let outside = |n: usize| &region["refused"]["accesses"][n]["outside_bytes"];
     assert_eq!([outside(0), outside(1)], [&json!(0), &json!(32)]);
 }
+
+/// The line under the table of messages.
+fn efficiency(args: &[&str], talk: &Talk) -> String {
+    let table = printed(&[&["messages"], args].concat(), talk);
+    let line = table.lines().find(|line| line.contains("on the wire"));
+    line.unwrap_or_else(|| panic!("{table}")).trim().to_owned()
+}
+
+#[test]
+fn bytes_on_the_wire_lacked_the_answers_of_a_chosen_queue_pair() {
+    let talk = Talk::default().write(0).ack(0).write(1).ack(1);
+    let all = efficiency(&[], &talk);
+    assert!(all.starts_with("All packets of these flows: "), "{all}");
+    assert_eq!(efficiency(&["--qp", "0x22"], &talk), all);
+    let writes = efficiency(&["--op", "write"], &talk);
+    assert!(writes.contains("whatever their operation"), "{writes}");
+    assert_eq!(writes.replace(", whatever their operation", ""), all);
+}
+
+#[test]
+fn packets_changed_in_two_ways_were_counted_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = Talk::default().write(0).ack(0).write(1).ack(1).packets;
+    let mut after = before.clone();
+    for packet in &mut after {
+        packet.ts_ns += 1000;
+    }
+    // Marked CE, and of another DSCP.
+    let ip = &mut after[0].data[14..];
+    ip[1] = 0x23;
+    craft::finish_v4(ip);
+    let near = capture_of(dir.path(), "near.pcap", before);
+    let far = capture_of(dir.path(), "far.pcap", after);
+    let compare = |format: &str| {
+        let args = ["compare", "--synced", "--format", format].map(OsStr::new);
+        let files = [near.as_os_str(), far.as_os_str()];
+        run(&[&args[..], &files].concat()).ok("two captures").stdout
+    };
+    let document: Value = serde_json::from_str(&compare("json")).unwrap();
+    let leg = &document["legs"][0];
+    let count = |key: &str| leg[key].as_u64().unwrap_or_else(|| panic!("{leg}"));
+    assert_eq!(count("dscp_changed"), 1);
+    assert_eq!(count("ce_marked") + count("ecn_changed"), 1);
+    assert_eq!(count("changed"), 1);
+    let table = compare("table");
+    let titles = table.lines().find(|line| line.contains("changed"));
+    let titles: Vec<_> = titles.expect("a table").split_whitespace().collect();
+    let place = titles.iter().position(|title| *title == "changed").unwrap();
+    let row = table.lines().find(|line| line.contains("0x000022"));
+    let row: Vec<_> = row.expect("a flow").split_whitespace().collect();
+    // The flow is three words, and its title and that of the queue pair are
+    // three.
+    assert_eq!(row[place + 1], "1", "{table}");
+}
+
+#[test]
+fn lines_between_tables_ran_over_the_width() {
+    let one = |name: &str| fixture(name).display().to_string();
+    let [sender, receiver] = ["lossy_sender", "lossy_receiver"].map(one);
+    for args in [
+        vec!["compare", &sender, &receiver],
+        vec!["messages", &sender],
+        vec!["memory", &one("cm_rping")],
+        vec!["flows", &one("bad_rkey")],
+        vec!["flows", &one("corrupt")],
+    ] {
+        let ran = run(&[&args[..], &["--width", "80"]].concat());
+        let of_words = ["A–B", "Clocks", "Note", "  All", "  flow ", "ICRC", "   "];
+        let lines = ran.stdout.lines();
+        for line in lines.filter(|line| of_words.iter().any(|words| line.starts_with(words))) {
+            assert!(line.chars().count() <= 80, "{args:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn quiet_tables_began_with_an_empty_line() {
+    let one = |name: &str| fixture(name).display().to_string();
+    let [sender, receiver] = ["lossy_sender", "lossy_receiver"].map(one);
+    for args in [
+        vec!["flows", &sender],
+        vec!["messages", &sender],
+        vec!["memory", &sender],
+        vec!["health", &sender],
+        vec!["compare", &sender, &receiver],
+    ] {
+        let ran = run(&[&args[..], &["-q"]].concat()).ok("a fixture");
+        let first = ran.stdout.lines().next();
+        assert!(first.is_some_and(|line| !line.is_empty()), "{args:?}");
+    }
+}
+
+#[test]
+fn one_was_many_in_what_health_says() {
+    let talk = Talk::default()
+        .write(0)
+        .ack(0)
+        .write(1)
+        .wait_us(70_000)
+        .write(1)
+        .ack(1);
+    let table = printed(&["health"], &talk);
+    assert!(table.contains("1 packet altogether"), "{table}");
+    assert!(!table.contains(" 1 packets"), "{table}");
+    let mut marked = Talk::default().write(0).ack(0).write(1);
+    marked = marked.copy().ack(1);
+    let table = printed(&["health"], &marked);
+    assert!(table.contains("1 info about 5 packets"), "{table}");
+}
+
+#[test]
+fn the_number_of_flows_kept_could_not_be_chosen() {
+    let talk = |qp: u32| Talk::default().write(0).ack(0).between(0x100 + qp, qp);
+    let mut all = talk(1);
+    for qp in 2..20 {
+        all.packets.extend(talk(qp).packets);
+    }
+    let evicted = |command: &str, args: &[&str]| {
+        let args = [&[command, "--format", "json"], args].concat();
+        let document: Value = serde_json::from_str(&printed(&args, &all)).unwrap();
+        document["capture"]["evicted"]["flows"].clone()
+    };
+    for command in ["flows", "memory", "health"] {
+        assert_eq!(evicted(command, &[]), 0, "{command}");
+        assert_eq!(evicted(command, &["--max-flows", "4"]), 34, "{command}");
+    }
+    let table = printed(&["messages", "--max-flows", "4"], &all);
+    assert!(table.contains("34 quiet flows with 34 packets"), "{table}");
+    let ran = run(&["flows", "--max-flows", "1", "x.pcap"]);
+    assert_eq!(ran.status, 2);
+}

@@ -273,5 +273,6 @@ kinds! {
     "flows-evicted" "More flows than are kept" Info Whole(limits::evicted)
         about "There were more flows at once than are kept, and those that were quiet longest were \
                forgotten."
-        hint "Look at a part of the capture: findings about the forgotten flows may be missing."
+        hint "Keep more with --max-flows, or look at a part of the capture: findings about the \
+              forgotten flows may be missing."
 }

@@ -59,10 +59,10 @@ pub(super) fn requests(_: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
     if again.count > 0 {
         let _ = write!(
             summary,
-            ", and {} sent again ({}, {} bytes of payload)",
+            ", and {} sent again ({}, {} of payload)",
             plural(again.count, "packet was", "packets were"),
             for_each(again.count, lost),
-            grouped(again.amount),
+            plural(again.amount, "byte", "bytes"),
         );
     }
     let in_run = trail.count(Sign::LostInRun);
@@ -101,7 +101,7 @@ pub(super) fn responses(case: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
     let reads = asking.map_or(0, |asking| asking.count(Sign::AgainResponse));
     let all = flow.flow.map_or(0, |flow| flow.responses.packets);
     let summary = format!(
-        "{}{} lost{}; {} sent again ({}, {} bytes of payload).",
+        "{}{} lost{}; {} sent again ({}, {} of payload).",
         // Lost past the capture, only the first shows that was asked for again.
         if flow.trail.count(Sign::ResponseFilled) < lost.count {
             AT_LEAST
@@ -119,7 +119,7 @@ pub(super) fn responses(case: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
         },
         plural(again.count, "was", "were"),
         for_each(again.count, lost.count),
-        grouped(again.amount),
+        plural(again.amount, "byte", "bytes"),
     );
     Some(
         Draft::new(flow.subject(), summary)
@@ -164,9 +164,9 @@ pub(super) fn unexplained(case: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft>
     }
     let bytes = again.iter().map(|mark| mark.amount).sum::<u64>();
     let mut summary = format!(
-        "{} sent again ({} bytes of payload), and no NAK or silence in the capture says why",
+        "{} sent again ({} of payload), and no NAK or silence in the capture says why",
         plural(count, "request packet was", "request packets were"),
-        grouped(bytes),
+        plural(bytes, "byte", "bytes"),
     );
     if reads > 0 {
         let _ = write!(

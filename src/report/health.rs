@@ -9,11 +9,10 @@ use super::{
     fields::Fields,
     flows::{Layout, heading},
     interval::Interval,
+    lines::{line, wrap},
     messages::refusal,
     style::{Kind as Look, Style},
-    summary::line,
     text::{grouped, hex, ip, plural, span},
-    write::wrap,
 };
 use crate::{
     health::{Evidence, Finding, FrameRef, Kind, Refused, Severity, Subject, Thresholds},
@@ -103,7 +102,7 @@ pub fn print_health(
         one(&mut text, finding, inputs(&report.capture), layout, hinted);
     }
     if !layout.quiet {
-        last_line(&mut text, layout.style, report);
+        last_line(&mut text, layout, report);
     }
     if report.interval.is_some() {
         text.push(b'\n');
@@ -174,7 +173,8 @@ fn request(refused: &Refused, inputs: usize) -> String {
     )
 }
 
-fn last_line(text: &mut Vec<u8>, style: Style, report: &HealthReport<'_>) {
+fn last_line(text: &mut Vec<u8>, layout: Layout, report: &HealthReport<'_>) {
+    let Layout { style, width, .. } = layout;
     let flows = report.tracker.flows().count() as u64;
     let of = format!(
         "{} of {}",
@@ -188,7 +188,7 @@ fn last_line(text: &mut Vec<u8>, style: Style, report: &HealthReport<'_>) {
     let parts: Vec<_> = [
         (Severity::Error, "error", "errors"),
         (Severity::Warning, "warning", "warnings"),
-        (Severity::Info, "note", "notes"),
+        (Severity::Info, "info", "infos"),
     ]
     .into_iter()
     .filter(|(severity, ..)| count(*severity) > 0)
@@ -209,10 +209,10 @@ fn last_line(text: &mut Vec<u8>, style: Style, report: &HealthReport<'_>) {
     text.push(b'\n');
     if report.capture.summary.packets == 0 {
         // What there was instead.
-        report.capture.foot(text, style, report.tracker);
+        report.capture.foot(text, layout, report.tracker);
     } else if !report.capture.complete {
         let note = "not every input could be read to its end: this is what was read of them";
-        line(text, style, "Note", note);
+        line(text, style, "Note", note, width);
     }
 }
 
@@ -419,7 +419,7 @@ impl<'a> EvidenceDocument<'a> {
 }
 
 /// Name of the input that a frame is of.
-fn file<'a>((input, _): FrameRef, names: &'a [String]) -> &'a str {
+fn file((input, _): FrameRef, names: &[String]) -> &str {
     names.get(usize::from(input)).map_or("", |name| name)
 }
 

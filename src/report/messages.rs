@@ -14,6 +14,7 @@ use super::{
     flows::{Layout, heading},
     grid::{Flags, GAP, Grid},
     interval::Interval,
+    lines::remark,
     object::Object,
     panels::{self, Cell, Column, Count},
     style::{Kind, Style},
@@ -273,6 +274,8 @@ pub struct MessagesReport<'a> {
     pub tracker: &'a Tracker,
     /// Which of them to show.
     pub filter: &'a FlowFilter,
+    /// Messages of some operations only were chosen.
+    pub some_operations: bool,
     /// The messages of these, by flow and operation.
     pub distribution: &'a Distribution,
     /// The stretch of time that is over, in a capture that goes on.
@@ -297,8 +300,8 @@ pub fn print_messages(
     }
     distribution(&mut text, report, layout);
     if report.interval.is_none() {
-        efficiency(&mut text, report);
-        report.capture.foot(&mut text, layout.style, report.tracker);
+        efficiency(&mut text, report, layout.width);
+        report.capture.foot(&mut text, layout, report.tracker);
     } else {
         text.push(b'\n');
     }
@@ -375,11 +378,11 @@ fn distribution(text: &mut Vec<u8>, report: &MessagesReport<'_>, layout: Layout)
 }
 
 /// What of the bytes on the wire was payload that counts.
-fn efficiency(text: &mut Vec<u8>, report: &MessagesReport<'_>) {
+fn efficiency(text: &mut Vec<u8>, report: &MessagesReport<'_>, width: Option<usize>) {
     let chosen = report
         .tracker
         .flows()
-        .filter(|flow| report.filter.matches(&flow.key, None));
+        .filter(|flow| report.filter.matches(&flow.key, flow.src_qp));
     let (mut good, mut again, mut wire) = (0, 0, 0);
     for flow in chosen {
         wire += flow.wire_bytes;
@@ -393,14 +396,22 @@ fn efficiency(text: &mut Vec<u8>, report: &MessagesReport<'_>) {
         return;
     }
     let share = good as f64 / wire as f64 * 100.0;
-    let _ = write!(
-        text,
-        "\n  {} on the wire carried {} of payload ({share:.1} %)",
+    let which = if report.some_operations {
+        ", whatever their operation"
+    } else {
+        ""
+    };
+    let mut sentence = format!(
+        "All packets of these flows{which}: {} on the wire carried {} of payload ({share:.1} %)",
         bytes(wire),
         bytes(good),
     );
     if again > 0 {
-        let _ = write!(text, ", and {} of it once more", bytes(again));
+        let _ = std::fmt::Write::write_fmt(
+            &mut sentence,
+            format_args!(", and {} of it once more", bytes(again)),
+        );
     }
     text.push(b'\n');
+    remark(text, &sentence, width);
 }
