@@ -139,7 +139,10 @@ kinds! {
 
     "congestion" "Senders told to slow down" Info Whole(congestion::notified)
         about "Congestion notification packets told a sender to slow down; a warning from \
-               --cnp-rate a second on."
+               --cnp-rate a second on. Where there are 32 packets of data before the first and \
+               after it, it says what the sender made of that: payload over the time in which the \
+               connection was not silent for 10 ms, up to the first CNP, and from there to the \
+               last one, or else to the end."
         hint "See where the queues build up: packets are marked there. Many senders to one \
               receiver, or a link slower than the adapters, are usual causes."
 

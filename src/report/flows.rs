@@ -274,6 +274,10 @@ fn flows(text: &mut Vec<u8>, report: &FlowsReport<'_>, layout: Layout) {
             None => none.push(trouble.name),
         }
     }
+    columns.push(Column::new("after CNPs", true, rows, |flow| {
+        let throttled = report.tracker.throttled(flow);
+        Cell::or_nothing(throttled.map(|throttled| format!("{} %", throttled.percent())))
+    }));
     columns.push(Column::new("ended", false, rows, |flow| {
         let reused = "by reuse of its QP";
         Cell::or_nothing(flow.ended.then(|| reused.into()))

@@ -4,7 +4,7 @@ use std::{io::Write, net::IpAddr};
 
 use crate::wire::opcode::{Opcode, Verb};
 use crate::words::scaled;
-pub(super) use crate::words::{grouped, plural, span};
+pub(super) use crate::words::{bit_rate, grouped, plural, span};
 
 /// Decimal number.
 pub(super) fn dec(out: &mut Vec<u8>, value: impl itoa::Integer) {
@@ -77,11 +77,6 @@ pub(super) fn seconds(out: &mut Vec<u8>, ns: i64, digits: u32) {
 pub(super) fn bytes(count: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     scaled(count as f64, 1024.0, &units)
-}
-
-/// Bits a second: `940 Mb/s`.
-pub(super) fn bit_rate(bits_per_s: f64) -> String {
-    scaled(bits_per_s, 1000.0, &["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"])
 }
 
 /// Things a second: `12.5 k/s`.

@@ -104,7 +104,9 @@ pub(super) struct FlowState {
     /// One past the last position acknowledged.
     pub acked: Option<Pos>,
     /// Time of the last request or answer.
-    active_ns: i64,
+    pub active_ns: i64,
+    /// Silences between them that are pauses, in all.
+    pub paused_ns: i64,
     /// Time between the packet before the current one, in either direction,
     /// and that.
     silence_ns: i64,

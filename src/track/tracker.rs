@@ -11,6 +11,7 @@ use super::{
     peers::Expected,
     recent::Recent,
     state::Earlier,
+    throttle::PAUSE_NS,
 };
 use crate::wire::opcode::{Transport, Verb};
 
@@ -165,6 +166,7 @@ impl Tracker {
         } else if info.verb == Verb::Cnp {
             flow.cnps += 1;
             flow.emit(listener, record, EventKind::Cnp);
+            self.told(slot);
         } else if info.transport == Transport::Ud
             && info.verb == Verb::Send
             && record.flow.dest_qp.get() > 1
@@ -330,6 +332,9 @@ impl Tracker {
     fn watch<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
         let flow = &mut self.flows[slot];
         let silence_ns = flow.state.active(record);
+        if silence_ns >= PAUSE_NS {
+            flow.state.paused_ns += silence_ns;
+        }
         let outstanding = flow.state.messages.len() as u32;
         if outstanding > 0 && silence_ns >= self.limits.stall_ns {
             let kind = EventKind::Stall {

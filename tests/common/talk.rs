@@ -119,6 +119,13 @@ impl Talk {
         self.answer(0x60, psn)
     }
 
+    /// A congestion notification to the side that asks.
+    pub fn cnp(self) -> Self {
+        let mut bytes = craft::bth(0x81, 0x40, CLIENT, false, 0);
+        bytes.extend([0; 16]);
+        self.push(true, &bytes)
+    }
+
     /// A fetch and add.
     pub fn fetch_add(self, psn: u32) -> Self {
         let mut ext = vec![0; 28];
