@@ -38,7 +38,11 @@ impl Sent {
 
     /// Bits a second from here on, where there are packets enough to say so.
     fn rate(&self, to: &Self) -> Option<f64> {
-        let busy_ns = to.ts_ns.saturating_sub(self.ts_ns) - (to.paused_ns - self.paused_ns);
+        let paused_ns = to.paused_ns.saturating_sub(self.paused_ns);
+        let busy_ns = to
+            .ts_ns
+            .saturating_sub(self.ts_ns)
+            .saturating_sub(paused_ns);
         let (packets, bytes) = (to.packets - self.packets, to.bytes - self.bytes);
         (busy_ns > 0 && packets >= ENOUGH && bytes > 0).then(|| bytes as f64 * 8e9 / busy_ns as f64)
     }

@@ -333,7 +333,7 @@ impl Tracker {
         let flow = &mut self.flows[slot];
         let silence_ns = flow.state.active(record);
         if silence_ns >= PAUSE_NS {
-            flow.state.paused_ns += silence_ns;
+            flow.state.paused_ns = flow.state.paused_ns.saturating_add(silence_ns);
         }
         let outstanding = flow.state.messages.len() as u32;
         if outstanding > 0 && silence_ns >= self.limits.stall_ns {

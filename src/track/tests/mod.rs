@@ -541,3 +541,22 @@ fn the_number_of_flows_is_bounded() {
     assert_eq!(kept + evicted.packets, packets);
     assert_eq!(story.heard.messages.len() as u64, packets);
 }
+
+/// Clocks may jump as far as they can: what is told of congestion meanwhile
+/// has no rate, and nothing overflows.
+#[test]
+fn pauses_as_long_as_time_goes_add_up_to_no_more() {
+    let mut story = Story::default();
+    for (round, now_ns) in (0..6).zip([i64::MIN, i64::MAX - 1_000_000].iter().cycle()) {
+        story.now_ns = *now_ns;
+        for psn in 40 * round..40 * (round + 1) {
+            story.ask(ONLY, psn);
+        }
+        story.ack(40 * round + 39);
+        story.reply(0x81, 0, 0);
+    }
+    let flow = story.flow(true);
+    assert!(flow.peer.is_some() && flow.requests.packets == 240);
+    let throttled = story.tracker.throttled(flow);
+    assert!(throttled.is_none_or(|t| t.before_bps > 0.0 && t.after_bps.is_finite()));
+}
