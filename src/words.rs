@@ -43,6 +43,11 @@ pub(crate) fn span(ns: u64) -> String {
     scaled(ns as f64, 1000.0, &["ns", "µs", "ms", "s"])
 }
 
+/// Bits a second: `940 Mb/s`.
+pub(crate) fn bit_rate(bits_per_s: f64) -> String {
+    scaled(bits_per_s, 1000.0, &["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"])
+}
+
 /// A share in per cent, with as many digits as it takes not to read 0 or 100.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     let share = part as f64 * 100.0 / whole.max(1) as f64;

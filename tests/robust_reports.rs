@@ -128,6 +128,7 @@ fn report(summary: &Summary, tracker: &Tracker, told: &Everything) {
             capture,
             tracker,
             filter: &filter,
+            some_operations: false,
             distribution: &told.distribution,
             interval,
         };

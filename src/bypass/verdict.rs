@@ -1,7 +1,10 @@
 //! The verdict: one word, one sentence why, and what to do next.
 
 use super::{Control, DriverKind, Evidence, Listening};
-use crate::rdma::ledger::{Ledger, Peer, WcStatus};
+use crate::{
+    rdma::ledger::{Ledger, Peer, WcStatus},
+    words::{grouped, plural},
+};
 
 /// What became of the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -297,8 +300,8 @@ fn deaf(evidence: &Evidence) -> Option<Judgement> {
     if listening.kernel_dropped > 0 {
         return inconclusive(
             format!(
-                "the kernel dropped {} packets that the listener should have had.",
-                listening.kernel_dropped
+                "the kernel dropped {} that the listener should have had.",
+                plural(listening.kernel_dropped, "packet", "packets")
             ),
             &["run again, or with a smaller --count"],
         );
@@ -407,7 +410,11 @@ fn bypass(evidence: &Evidence) -> Judgement {
     }
     Judgement {
         verdict: Verdict::LoopbackBypassed,
-        finding: format!("{packets} of {packets} packets never touched {netdev}."),
+        finding: format!(
+            "{} of {} never touched {netdev}.",
+            grouped(packets.unsigned_abs()),
+            plural(packets.unsigned_abs(), "packet", "packets")
+        ),
         why,
         next,
     }

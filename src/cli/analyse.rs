@@ -55,6 +55,12 @@ pub struct AnalyseArgs {
     #[command(flatten)]
     pub rows: RowArgs,
 
+    /// Flows kept at once; one that was quiet for long makes room for a further
+    /// one, and is counted as evicted
+    #[arg(long, value_name = "N", default_value_t = Limits::default().flows as u32,
+        value_parser = clap::value_parser!(u32).range(2..), help_heading = "Limits")]
+    pub max_flows: u32,
+
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -310,8 +316,12 @@ impl<'a, A: Analysis> Fold<'a, A> {
             interval: Interval::default(),
             counted,
         });
+        let limits = Limits {
+            flows: args.max_flows as usize,
+            ..analysis.limits()
+        };
         Self {
-            tracker: Tracker::new(analysis.limits()),
+            tracker: Tracker::new(limits),
             analysis,
             summary: Summary::without_flows(),
             clock,

@@ -87,7 +87,7 @@ impl FailOn {
             Self::Any => Fate::ALL.iter().map(|fate| counts.fate(*fate)).sum(),
             Self::Loss | Self::Change => counts.fate(Fate::Lost),
         };
-        counts.matched == 0 || lone > 0 || self > Self::Loss && counts.changed() > 0
+        counts.matched == 0 || lone > 0 || self > Self::Loss && counts.changed > 0
     }
 }
 

@@ -162,6 +162,7 @@ impl Analysis for Messages<'_> {
             capture: followed.capture,
             tracker: followed.tracker,
             filter: &self.filter,
+            some_operations: !self.ops.is_empty(),
             distribution: match followed.interval {
                 Some(_) => &self.recent,
                 None => &self.all,

@@ -174,8 +174,9 @@ pub fn tell_dropped(statistics: &[InputStatistics]) {
     for input in statistics {
         if let Some(dropped) = input.dropped.filter(|dropped| *dropped > 0) {
             complain(&format!(
-                "{}: {dropped} frames dropped by the kernel",
-                input.name
+                "{}: {dropped} {} dropped by the kernel",
+                input.name,
+                if dropped == 1 { "frame" } else { "frames" }
             ));
         }
     }

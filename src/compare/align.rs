@@ -150,7 +150,7 @@ fn apart(sent: &[i64], arrived: &[i64], by: i64, gap: u64) -> u64 {
             .unwrap_or(gap)
             .min(gap)
     });
-    distances.sum()
+    distances.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -196,6 +196,12 @@ mod tests {
         let found = shift(&sent, &arrived, 50_000);
         assert!(found.abs_diff(-5_000_000) < 1_000, "{found}");
         assert_eq!(shift(&[1], &[9], 5), 8);
+    }
+
+    #[test]
+    fn distances_as_far_as_time_goes_overflowed_their_sum() {
+        let sent = [i64::MIN, i64::MIN, i64::MIN];
+        assert_eq!(apart(&sent, &[i64::MAX], 0, u64::MAX), u64::MAX);
     }
 
     #[test]

@@ -61,6 +61,8 @@ impl Fate {
 pub struct Counts {
     /// Packets that both points saw.
     pub matched: u64,
+    /// Of these, packets that something changed, each once.
+    pub changed: u64,
     /// Of these, marked congestion experienced between the points.
     pub ce_marked: u64,
     /// Of these, with ECN bits changed in another way.
@@ -83,14 +85,9 @@ impl Counts {
         self.fates[fate as usize]
     }
 
-    /// Changes of every kind.
-    #[must_use]
-    pub const fn changed(&self) -> u64 {
-        self.ce_marked + self.ecn_changed + self.dscp_changed + self.corrupted + self.mended
-    }
-
     pub(super) fn add(&mut self, other: &Self) {
         self.matched += other.matched;
+        self.changed += other.changed;
         self.ce_marked += other.ce_marked;
         self.ecn_changed += other.ecn_changed;
         self.dscp_changed += other.dscp_changed;
@@ -443,6 +440,7 @@ impl Changes {
         let broken = self
             .icrc
             .is_some_and(|(_, after)| after == IcrcState::Invalid);
+        counts.changed += u64::from(!self.is_empty());
         counts.ce_marked += u64::from(ce);
         counts.ecn_changed += u64::from(self.ecn.is_some() && !ce);
         counts.dscp_changed += u64::from(self.dscp.is_some());

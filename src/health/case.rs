@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     source::InputStatistics,
-    track::{Flow, Summary, Tracker},
+    track::{Flow, FlowId, Summary, Tracker},
     wire::opcode::Transport,
     words::grouped,
 };
@@ -39,6 +39,12 @@ impl<'a> Case<'a> {
             let peer = flow.and_then(|flow| self.tracker.flow(flow.peer?));
             FlowCase { trail, flow, peer }
         })
+    }
+
+    /// What happened to one flow.
+    pub fn trail(&self, flow: FlowId) -> Option<&'a Trail> {
+        let place = self.health.places.get(&flow)?;
+        Some(&self.health.trails[*place].1)
     }
 
     /// A sign over all flows.

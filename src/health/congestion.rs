@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::{Case, Draft, FlowCase, Severity, Subject, trail::Sign};
 use crate::{
-    track::Flow,
-    words::{percent, plural},
+    track::{Flow, Throttled},
+    words::{bit_rate, percent, plural},
 };
 
 /// A shorter flow is taken to have lasted a second: rates of a moment say
@@ -14,7 +14,7 @@ const RATE_OVER_NS: u64 = 1_000_000_000;
 
 /// Flows that carry CNPs, each with the flow whose sender they slow down,
 /// where that is known.
-fn slowed<'a>(case: &Case<'a>) -> impl Iterator<Item = (&'a Flow, Option<&'a Flow>)> + use<'a> {
+fn told<'a>(case: &Case<'a>) -> impl Iterator<Item = (&'a Flow, Option<&'a Flow>)> + use<'a> {
     let tracker = case.tracker;
     let carrying = tracker.flows().filter(|flow| flow.cnps > 0);
     carrying.map(|flow| (flow, flow.peer.and_then(|peer| tracker.flow(peer))))
@@ -34,9 +34,27 @@ fn subject(carrier: &Flow, sender: Option<&Flow>) -> Subject {
 
 /// Packets that show the CNPs of a flow.
 fn frames(case: &Case<'_>, carrier: &Flow) -> Vec<super::FrameRef> {
-    let places = &case.health.places;
-    let trail = places.get(&carrier.id).map(|at| &case.health.trails[*at].1);
-    trail.map_or_else(Vec::new, |trail| trail.mark(Sign::Cnp).frames.clone())
+    case.trail(carrier.id)
+        .map_or_else(Vec::new, |trail| trail.mark(Sign::Cnp).frames.clone())
+}
+
+/// What the sender made of it.
+fn reaction(throttled: &Throttled) -> String {
+    let since = if throttled.while_told {
+        "while they came"
+    } else {
+        "from then on"
+    };
+    let rates = format!(
+        "it sent {} before the first, and {} {since}",
+        bit_rate(throttled.before_bps),
+        bit_rate(throttled.after_bps)
+    );
+    if throttled.slowed() {
+        format!("{rates}: slowed to {} %", throttled.percent())
+    } else {
+        format!("{rates}: it did not slow down")
+    }
 }
 
 /// `congestion`.
@@ -59,21 +77,38 @@ pub(super) fn notified(case: &Case<'_>) -> Vec<Draft> {
                 percent(marked, sender.packets)
             );
         }
+        let throttled = sender.and_then(|sender| case.tracker.throttled(sender));
+        if let Some(throttled) = throttled {
+            let _ = write!(summary, "; {}", reaction(&throttled));
+        }
         summary.push('.');
         let severity = if rate >= case.thresholds.cnp_rate {
             Severity::Warning
         } else {
             Severity::Info
         };
-        Draft::new(subject(carrier, sender), summary)
+        let mut draft = Draft::new(subject(carrier, sender), summary)
             .severity(severity)
             .count("cnps", carrier.cnps)
             .count("cnps_per_s", rate)
             .count("ce", marked)
             .frames(&frames(case, carrier))
-            .cost(0, carrier.cnps)
+            .cost(0, carrier.cnps);
+        if let Some(throttled) = throttled {
+            draft = draft
+                .count("bps_before", throttled.before_bps as u64)
+                .count("bps_after", throttled.after_bps as u64)
+                .count("percent_of_before", throttled.percent());
+            if !throttled.slowed() {
+                draft = draft.hint(
+                    "Switch rate control (DCQCN) on at the sender, or see why it has no effect. \
+                     An application that sends less than its link carries need not slow down.",
+                );
+            }
+        }
+        draft
     };
-    slowed(case).map(draft).collect()
+    told(case).map(draft).collect()
 }
 
 /// `ce-without-cnp`.
@@ -126,5 +161,5 @@ pub(super) fn unmarked(case: &Case<'_>) -> Vec<Draft> {
             draft
         })
     };
-    slowed(case).filter_map(draft).collect()
+    told(case).filter_map(draft).collect()
 }

@@ -115,7 +115,8 @@ kinds! {
 
     "read-response-loss" "READ responses lost" Warning Flows(loss::responses)
         about "READ responses were lost: a hole in them was filled by responses sent again, for \
-               which the requester had to ask."
+               which the requester had to ask. Where they were lost past the capture, a READ \
+               asked for again shows the first one lost, and the number is the least there were."
         hint "As with packet-loss, in the direction from the responder to the requester."
 
     "timeout" "Retransmission by timeout" Warning Flows(waiting::timeout)
@@ -138,7 +139,10 @@ kinds! {
 
     "congestion" "Senders told to slow down" Info Whole(congestion::notified)
         about "Congestion notification packets told a sender to slow down; a warning from \
-               --cnp-rate a second on."
+               --cnp-rate a second on. Where there are 32 packets of data before the first and \
+               after it, it says what the sender made of that: payload over the time in which the \
+               connection was not silent for 10 ms, up to the first CNP, and from there to the \
+               last one, or else to the end."
         hint "See where the queues build up: packets are marked there. Many senders to one \
               receiver, or a link slower than the adapters, are usual causes."
 
@@ -178,7 +182,8 @@ kinds! {
         hint "This is a fault of the sender's adapter or driver, or of what rewrote the capture."
 
     "malformed" "Malformed packets" Warning Whole(packets::malformed)
-        about "Lengths contradict the opcode, or a header contradicts itself."
+        about "Lengths contradict the opcode, a header contradicts itself, or a WRITE, all packets \
+               of which are in the capture, carries other bytes than its RETH names."
         hint "Look at them with packets -v -x. Corruption shows in the ICRC too; without that it \
               is the sender."
 
@@ -198,6 +203,12 @@ kinds! {
         about "Requests that asked for an ACK of their own, and usually get one on this flow, were \
                covered by a later one: theirs was lost. Nothing had to be sent again."
         hint "Harmless as it is; where ACKs are lost, requests may be, too."
+
+    "sent-again" "Sent again for an unknown reason" Info Flows(loss::unexplained)
+        about "Requests were sent again, and neither a NAK nor a silence in the capture says why: \
+               the answers are not in it, or went past it."
+        hint "Capture both directions at the requester's end. What was lost cannot be told from \
+              this."
 
     "mixed-dscp" "Several DSCPs in one flow" Info Flows(packets::dscp)
         about "Packets of one flow carry different DSCPs, so that switches treat them differently."
@@ -265,5 +276,6 @@ kinds! {
     "flows-evicted" "More flows than are kept" Info Whole(limits::evicted)
         about "There were more flows at once than are kept, and those that were quiet longest were \
                forgotten."
-        hint "Look at a part of the capture: findings about the forgotten flows may be missing."
+        hint "Keep more with --max-flows, or look at a part of the capture: findings about the \
+              forgotten flows may be missing."
 }

@@ -35,11 +35,11 @@ use crate::{
 use case::{Case, FlowCase, Pair, Sum};
 use finding::Draft;
 use kinds::Look;
-use trail::{AskedAgain, Run, Sign, Trail, Tried};
+use trail::{Run, Sign, Trail, Tried};
 
 /// Flows whose events are kept apart; those of further flows are only counted.
 const MAX_FLOWS: usize = 1 << 15;
-/// Pairs of hosts whose refused keys, and READs asked for again, are kept.
+/// Pairs of hosts whose refused keys are kept.
 const MAX_PAIRS: usize = 1 << 12;
 
 /// From where on something is worth telling.
@@ -81,7 +81,6 @@ pub struct Health {
     places: HashMap<FlowId, usize, foldhash::fast::RandomState>,
     trails: Vec<(FlowId, Trail)>,
     tried: Pairs<Tried>,
-    asked_again: Pairs<AskedAgain>,
     /// Events of flows, and keys of hosts, beyond those that are kept.
     beyond: u64,
 }
@@ -206,25 +205,21 @@ impl Health {
         if fills {
             trail.filled(record.psn, frame);
         }
-        let sign = trail.run.sign();
-        if let Some(sign) = sign {
-            trail.add(sign, frame, bytes);
-        }
-        if fills && sign != Some(Sign::AgainLost) {
-            trail.add(Sign::AgainLost, frame, bytes);
+        // A packet is told of once, by what began its run where that is known.
+        let sign = match trail.run.sign() {
+            Sign::AgainResponse | Sign::AgainUnknown if fills => Sign::AgainLost,
+            sign => sign,
+        };
+        trail.add(sign, frame, bytes);
+        if fills && sign != Sign::AgainLost {
+            trail.add(Sign::LostInRun, frame, bytes);
         }
         if !begins {
             return;
         }
         if record.opcode.info().verb == Verb::Read {
-            let pair = (record.flow.src, record.flow.dst);
-            if self.asked_again.len() < MAX_PAIRS || self.asked_again.contains_key(&pair) {
-                self.asked_again.entry(pair).or_default().add(record.psn);
-            }
+            trail.asked_again.add(record.psn);
         }
-        let Some(trail) = self.own(event.flow, record) else {
-            return;
-        };
         match cause {
             Cause::Timeout { silence_ns } => {
                 trail.waited(Sign::Timeout, frame, silence_ns);
@@ -243,18 +238,20 @@ impl Health {
     /// asked for by its PSN further on.
     fn response_again(&mut self, event: &Event<'_>, fills: bool) {
         let record = event.record;
-        let asker = (record.flow.dst, record.flow.src);
-        let again = self.asked_again.get_mut(&asker);
-        let asked = again.is_some_and(|again| again.take(record.psn));
+        let asker = event.peer.and_then(|peer| self.places.get(&peer));
+        let asked = asker.is_some_and(|at| self.trails[*at].1.asked_again.take(record.psn));
         if fills || asked {
             self.note(event, Sign::ResponseLoss, 0);
+        }
+        if fills {
+            self.note(event, Sign::ResponseFilled, 0);
         }
         self.note(event, Sign::ResponseAgain, record.payload_len.into());
     }
 
     fn refused(&mut self, message: &Message, answer: AethKind) {
         let request = (message.input, message.first_frame);
-        let refusal = (message.input, message.last_frame);
+        let refusal = (message.last_input, message.last_frame);
         let key = message.key;
         if let Some(trail) = self.trail(message.flow, || Subject::Flow(key)) {
             trail.named(key);
@@ -378,6 +375,13 @@ impl Listener for Health {
 
     fn message(&mut self, message: &Message) {
         let key = message.key;
+        if message.malformed
+            && let Some(trail) = self.trail(message.flow, || Subject::Flow(key))
+        {
+            trail.named(key);
+            let frame = (message.input, message.first_frame);
+            trail.add(Sign::MalformedMessage, frame, 0);
+        }
         if let Some(answer) = message.refused {
             self.refused(message, answer);
             return;
@@ -394,7 +398,7 @@ impl Listener for Health {
         );
         let sign = match message.acked_ns {
             None if reliable => Sign::Unanswered,
-            _ if !message.complete => Sign::Partial,
+            _ if !message.complete && !message.malformed => Sign::Partial,
             _ => return,
         };
         if let Some(trail) = self.trail(message.flow, || Subject::Flow(key)) {

@@ -1,6 +1,6 @@
 //! Packets that are not as they should be: corrupted, copied, of odd sizes.
 
-use super::{Case, Draft, FlowCase, trail::Sign};
+use super::{Case, Draft, FlowCase, Subject, trail::Sign};
 use crate::{
     frame::Reason,
     wire::cm::mtu_bytes,
@@ -165,8 +165,9 @@ pub(super) fn fragments(case: &Case<'_>) -> Vec<Draft> {
 /// `malformed`.
 pub(super) fn malformed(case: &Case<'_>) -> Vec<Draft> {
     let packets = case.sum(Sign::Malformed);
+    let messages = case.sum(Sign::MalformedMessage);
     let headers = skipped(case, Reason::Malformed);
-    if packets.mark.count == 0 && headers == 0 {
+    if packets.mark.count + messages.mark.count + headers == 0 {
         return Vec::new();
     }
     let mut parts = Vec::new();
@@ -177,6 +178,13 @@ pub(super) fn malformed(case: &Case<'_>) -> Vec<Draft> {
             packets.of_flows()
         ));
     }
+    if messages.mark.count > 0 {
+        parts.push(format!(
+            "{}{} that do not carry the bytes they name",
+            plural(messages.mark.count, "WRITE", "WRITEs"),
+            messages.of_flows()
+        ));
+    }
     if headers > 0 {
         parts.push(plural(
             headers,
@@ -185,11 +193,18 @@ pub(super) fn malformed(case: &Case<'_>) -> Vec<Draft> {
         ));
     }
     let summary = format!("The capture has {}.", parts.join(" and "));
-    let draft = Draft::new(packets.subject(), summary)
+    let subject = match (packets.flows, messages.flows) {
+        (0, _) => messages.subject(),
+        (_, 0) => packets.subject(),
+        _ => Subject::Capture,
+    };
+    let draft = Draft::new(subject, summary)
         .count_some("malformed_packets", packets.mark.count)
+        .count_some("malformed_messages", messages.mark.count)
         .count_some("malformed_headers", headers)
         .frames(&packets.mark.frames)
-        .cost(0, packets.mark.count + headers);
+        .frames(&messages.mark.frames)
+        .cost(0, packets.mark.count + messages.mark.count + headers);
     vec![draft]
 }
 

@@ -114,8 +114,8 @@ pub(super) fn rkey_scan(case: &Case<'_>) -> Vec<Draft> {
         });
         let more = if tried.more { " at least" } else { "" };
         let summary = format!(
-            "{src} had {keys} different rkeys{more} refused by {dst}, from {low:#010x} to \
-             {high:#010x}, in {}.",
+            "{src} had {}{more} refused by {dst}, from {low:#010x} to {high:#010x}, in {}.",
+            plural(keys, "rkey", "different rkeys"),
             plural(tried.refusals.count, "request", "requests")
         );
         drafts.push(

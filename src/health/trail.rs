@@ -30,13 +30,21 @@ pub(super) enum Sign {
     /// A sequence error NAK for a request that the receiver was not ready for.
     RnrNak,
     /// Requests sent again after one was lost, after one was late, after an
-    /// RNR NAK, after a timeout; bytes of payload.
+    /// RNR NAK, after a timeout, READs for a response that was missed, and for
+    /// what is not in the capture; bytes of payload. Each counts as one of
+    /// these.
     AgainLost,
     AgainLate,
     AgainRnr,
     AgainTimeout,
-    /// A READ response that was lost for certain.
+    AgainResponse,
+    AgainUnknown,
+    /// Of those after a timeout or an RNR NAK, one that was lost before.
+    LostInRun,
+    /// A READ response that was lost for certain; of these, one that fills a
+    /// hole. A READ asked for again tells of the first one lost only.
     ResponseLoss,
+    ResponseFilled,
     /// A READ response sent again; bytes of payload.
     ResponseAgain,
     /// A run of requests sent again because time was up; nanoseconds.
@@ -72,6 +80,8 @@ pub(super) enum Sign {
     BadIcrc,
     Fragment,
     Malformed,
+    /// A message that does not carry what it names.
+    MalformedMessage,
     OtherDscp,
     OtherPriority,
     /// A packet that is not of the path MTU; bytes of payload.
@@ -140,13 +150,14 @@ pub(super) enum Run {
 
 impl Run {
     /// What its packets count as.
-    pub const fn sign(self) -> Option<Sign> {
+    pub const fn sign(self) -> Sign {
         match self {
-            Self::Lost => Some(Sign::AgainLost),
-            Self::Late => Some(Sign::AgainLate),
-            Self::Rnr => Some(Sign::AgainRnr),
-            Self::Timeout => Some(Sign::AgainTimeout),
-            Self::Response | Self::Unknown => None,
+            Self::Lost => Sign::AgainLost,
+            Self::Late => Sign::AgainLate,
+            Self::Rnr => Sign::AgainRnr,
+            Self::Timeout => Sign::AgainTimeout,
+            Self::Response => Sign::AgainResponse,
+            Self::Unknown => Sign::AgainUnknown,
         }
     }
 }
@@ -176,6 +187,8 @@ pub(super) struct Trail {
     wait: Option<FrameRef>,
     /// Why the current run of requests is sent again.
     pub run: Run,
+    /// READs of the flow that were asked for again.
+    pub asked_again: AskedAgain,
     /// Last PSNs for which there was a NAK, and why; that came late; that came
     /// early; for which the receiver was not ready.
     asked: VecDeque<Asked>,
@@ -195,6 +208,7 @@ impl Trail {
             stall: None,
             wait: None,
             run: Run::Unknown,
+            asked_again: AskedAgain::default(),
             asked: VecDeque::new(),
             late: VecDeque::new(),
             early: VecDeque::new(),
@@ -365,8 +379,8 @@ fn keep<T>(list: &mut VecDeque<T>, item: T) {
     list.push_back(item);
 }
 
-/// PSNs of the READs that one host asked another for again.
-#[derive(Debug, Default)]
+/// PSNs of the READs that a flow asked for again last.
+#[derive(Debug, Clone, Default)]
 pub(super) struct AskedAgain(VecDeque<Psn>);
 
 impl AskedAgain {

@@ -43,8 +43,9 @@ pub(super) fn timeout(_: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
         ),
     };
     let mut summary = format!(
-        "The requester sent again by itself {waited}, {again} packets altogether; the nearest \
-         timer code is {code} (4.096 µs × 2^{code} = {})",
+        "The requester sent again by itself {waited}, {} altogether; the nearest timer code is \
+         {code} (4.096 µs × 2^{code} = {})",
+        plural(again, "packet", "packets"),
         span(exact),
     );
     let reads = flow.trail.count(Sign::TimeoutRead);
@@ -90,9 +91,9 @@ pub(super) fn peer_vanished(case: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draf
     let since = heard.unwrap_or(repeat.first_ns);
     let silent = last.saturating_sub(since).max(0) as u64;
     let summary = format!(
-        "The request with PSN {} was sent again {} times and {}.",
+        "The request with PSN {} was sent again {} and {}.",
         repeat.psn,
-        repeat.times,
+        plural(repeat.times, "time", "times"),
         if heard.is_some() {
             format!(
                 "nothing came back any more: the last sign of the peer was {} before the end of \
@@ -131,8 +132,9 @@ pub(super) fn receiver_not_ready(_: &Case<'_>, flow: &FlowCase<'_>) -> Option<Dr
     if over.count > 0 {
         let _ = write!(
             summary,
-            "; {} passed before the requester went on, with {again} packets sent again",
-            span(over.amount)
+            "; {} passed before the requester went on, with {} sent again",
+            span(over.amount),
+            plural(again, "packet", "packets")
         );
     }
     if gave_up > 0 {

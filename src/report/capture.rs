@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
+    flows::Layout,
+    lines::line,
     style::Style,
-    summary::{all_wrong, closing, line, totals},
+    summary::{all_wrong, closing, totals},
     text::plural,
 };
 use crate::{
@@ -101,13 +103,14 @@ impl<'a> Capture<'a> {
     }
 
     /// Appends what is said behind the tables.
-    pub(super) fn foot(&self, text: &mut Vec<u8>, style: Style, tracker: &Tracker) {
+    pub(super) fn foot(&self, text: &mut Vec<u8>, layout: Layout, tracker: &Tracker) {
+        let Layout { style, width, .. } = layout;
         let all_wrong = |flow: &&Flow| {
             let checked = flow.icrc_valid + flow.icrc_invalid;
             all_wrong(checked, flow.icrc_invalid)
         };
         let rewritten = tracker.flows().filter(all_wrong).count() as u64;
-        closing(text, style, self.summary, self.inputs, rewritten);
+        closing(text, style, self.summary, self.inputs, rewritten, width);
         let Evicted { flows, packets } = tracker.evicted();
         if flows > 0 {
             let note = format!(
@@ -116,11 +119,11 @@ impl<'a> Capture<'a> {
                 plural(flows, "quiet flow", "quiet flows"),
                 plural(packets, "packet", "packets"),
             );
-            line(text, style, "Note", &note);
+            line(text, style, "Note", &note, width);
         }
         if !self.complete {
             let note = "not every input could be read to its end: this is what was read of them";
-            line(text, style, "Note", note);
+            line(text, style, "Note", note, width);
         }
     }
 }

@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, Table};
 
 use super::{
     compare_notes::notes,
+    lines::{at_the_top, line, more},
     style::{Kind, Style},
     summary::{put, table},
     text::{grouped, plural, seconds, span},
@@ -35,6 +36,11 @@ pub struct CompareOptions {
 impl CompareOptions {
     const fn rows(&self) -> usize {
         if self.all { usize::MAX } else { ROWS_SHOWN }
+    }
+
+    /// How many of `rows` are left out.
+    const fn left(&self, rows: usize) -> usize {
+        rows.saturating_sub(self.rows())
     }
 }
 
@@ -75,18 +81,18 @@ pub fn print(
     comparison: &Comparison,
     options: CompareOptions,
 ) -> io::Result<()> {
-    let mut text = Vec::new();
+    let (mut text, mut top) = (Vec::new(), true);
     if !options.quiet {
         points(&mut text, style, comparison);
     }
     for leg in comparison.legs() {
         if !options.quiet {
             text.push(b'\n');
-            totals(&mut text, style, leg);
+            totals(&mut text, style, leg, options.width);
             flows(&mut text, style, leg, options);
         }
-        out.write_all(&text)?;
-        text.clear();
+        // Lists may be long.
+        flush(out, &mut text, &mut top)?;
         let lists = Lists {
             comparison,
             leg,
@@ -102,17 +108,21 @@ pub fn print(
                 text.push(b'\n');
             }
             for note in notes {
-                line(&mut text, style, "Note", &note);
+                line(&mut text, style, "Note", &note, options.width);
             }
         }
     }
     missed(&mut text, style, comparison, options);
-    out.write_all(&text)
+    flush(out, &mut text, &mut top)
 }
 
-fn line(text: &mut Vec<u8>, style: Style, name: &str, value: &str) {
-    style.paint(text, Kind::Heading, format!("{name:<9}").as_bytes());
-    let _ = writeln!(text, " {value}");
+/// Writes what was put together so far; `top` where nothing was before.
+fn flush(out: &mut impl Write, text: &mut Vec<u8>, top: &mut bool) -> io::Result<()> {
+    let rest: &[u8] = if *top { at_the_top(text) } else { &*text };
+    out.write_all(rest)?;
+    *top &= text.is_empty();
+    text.clear();
+    Ok(())
 }
 
 fn points(text: &mut Vec<u8>, style: Style, comparison: &Comparison) {
@@ -131,7 +141,7 @@ fn points(text: &mut Vec<u8>, style: Style, comparison: &Comparison) {
     }
 }
 
-fn totals(text: &mut Vec<u8>, style: Style, leg: &Leg) {
+fn totals(text: &mut Vec<u8>, style: Style, leg: &Leg, width: Option<usize>) {
     let name = format!("{}–{}", letter(leg.near), letter(leg.far));
     let counts = &leg.counts;
     if counts.matched == 0 {
@@ -162,8 +172,8 @@ fn totals(text: &mut Vec<u8>, style: Style, leg: &Leg) {
             parts.push(format!("{} {words}", grouped(count)));
         }
     }
-    line(text, style, &name, &parts.join(", "));
-    clocks(text, style, leg);
+    line(text, style, &name, &parts.join(", "), width);
+    clocks(text, style, leg, width);
     let hops: Vec<String> = leg
         .hops
         .iter()
@@ -173,7 +183,7 @@ fn totals(text: &mut Vec<u8>, style: Style, leg: &Leg) {
         })
         .collect();
     if leg.hops.keys().any(|(_, steps)| *steps != 0) {
-        line(text, style, "TTL steps", &hops.join(", "));
+        line(text, style, "TTL steps", &hops.join(", "), width);
     }
 }
 
@@ -189,7 +199,7 @@ fn by_bound(leg: &Leg, count: impl Fn(&FlowLeg) -> u64) -> BTreeMap<Bound, u64> 
     sums
 }
 
-fn clocks(text: &mut Vec<u8>, style: Style, leg: &Leg) {
+fn clocks(text: &mut Vec<u8>, style: Style, leg: &Leg, width: Option<usize>) {
     use std::fmt::Write as _;
     let Some(offset) = &leg.offset else { return };
     let (near, far) = (letter(leg.near), letter(leg.far));
@@ -229,7 +239,7 @@ fn clocks(text: &mut Vec<u8>, style: Style, leg: &Leg) {
             );
         }
     }
-    line(text, style, "Clocks", &words);
+    line(text, style, "Clocks", &words, width);
     if offset.windows > 1 {
         let mut words = format!(
             "offsets of {} stretches of time lie within {}",
@@ -243,7 +253,7 @@ fn clocks(text: &mut Vec<u8>, style: Style, leg: &Leg) {
                 offset.drift_ppb as f64 / 1e3
             );
         }
-        line(text, style, "", &words);
+        line(text, style, "", &words, width);
     }
 }
 
@@ -278,7 +288,7 @@ const COUNTS: [Column; 4] = [
     ("matched", |_, flow| grouped(flow.counts.matched)),
     ("lost", |_, flow| some(flow.counts.fate(Fate::Lost))),
     ("only", |_, flow| some(flow.counts.fate(Fate::Only))),
-    ("changed", |_, flow| some(flow.counts.changed())),
+    ("changed", |_, flow| some(flow.counts.changed)),
 ];
 
 /// How long they took.
@@ -332,16 +342,7 @@ fn flows(text: &mut Vec<u8>, style: Style, leg: &Leg, options: CompareOptions) {
             table.add_row(columns.iter().map(|(_, cell)| cell(leg, flow)));
         }
         put(text, style, &table);
-        more(text, list.len(), options, "more flow", "more flows");
-    }
-}
-
-/// Says how many rows were left out.
-fn more(text: &mut Vec<u8>, rows: usize, options: CompareOptions, one: &str, many: &str) {
-    let left = rows.saturating_sub(options.rows());
-    if left > 0 {
-        let left = plural(left as u64, one, many);
-        let _ = writeln!(text, "  … and {left} (--all)");
+        more(text, options.left(list.len()), "more flow", "more flows");
     }
 }
 
@@ -442,7 +443,7 @@ impl Lists<'_> {
     /// Packets that something changed.
     fn changed(&self, text: &mut Vec<u8>) {
         let counts = &self.leg.counts;
-        if counts.changed() == 0 {
+        if counts.changed == 0 {
             return;
         }
         let (near, far) = (letter(self.leg.near), letter(self.leg.far));
@@ -477,13 +478,8 @@ impl Lists<'_> {
         text.push(b'\n');
         self.style.paint(text, Kind::Notice, heading.as_bytes());
         put(text, self.style, table);
-        more(
-            text,
-            count as usize,
-            self.options,
-            "more packet",
-            "more packets",
-        );
+        let left = self.options.left(count as usize);
+        more(text, left, "more packet", "more packets");
     }
 }
 
@@ -535,5 +531,6 @@ fn missed(text: &mut Vec<u8>, style: Style, comparison: &Comparison, options: Co
         table.add_row(row);
     }
     put(text, style, &table);
-    more(text, missed.len(), options, "more packet", "more packets");
+    let left = options.left(missed.len());
+    more(text, left, "more packet", "more packets");
 }

@@ -1,12 +1,13 @@
 //! The table of connections: who talks to whom, and how that is known.
 
-use std::{cmp::Reverse, io::Write};
+use std::cmp::Reverse;
 
 use super::{
     flows::{FlowsReport, Layout, ROWS},
+    lines::more,
     panels::{self, Cell, Column},
     style::Kind,
-    text::{plural, span},
+    text::span,
 };
 use crate::{
     filter::FlowFilter,
@@ -57,11 +58,8 @@ pub(super) fn print(text: &mut Vec<u8>, report: &FlowsReport<'_>, layout: Layout
         }),
     ];
     panels::print(text, layout.style, &columns, layout.width);
-    let more = total - rows.len();
-    if more > 0 {
-        let more = plural(more as u64, "more connection", "more connections");
-        let _ = writeln!(text, "  … and {more} (--all)");
-    }
+    let left = total - rows.len();
+    more(text, left, "more connection", "more connections");
 }
 
 fn end(end: &Endpoint) -> String {

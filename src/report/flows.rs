@@ -11,6 +11,7 @@ use super::{
     connections,
     flows_document::{FlowsDocument, csv_header, csv_rows},
     interval::Interval,
+    lines::{at_the_top, remark},
     panels::{self, Cell, Column},
     style::{Kind, Style},
     text::{bit_rate, bytes, grouped, moment, plural, rate, span},
@@ -109,11 +110,11 @@ pub fn print_flows(
     }
     flows(&mut text, report, layout);
     if report.interval.is_none() && !layout.quiet {
-        report.capture.foot(&mut text, layout.style, report.tracker);
+        report.capture.foot(&mut text, layout, report.tracker);
     } else if report.interval.is_some() {
         text.push(b'\n');
     }
-    out.write_all(&text)
+    out.write_all(at_the_top(&text))
 }
 
 /// Appends the line that heads a snapshot.
@@ -273,6 +274,10 @@ fn flows(text: &mut Vec<u8>, report: &FlowsReport<'_>, layout: Layout) {
             None => none.push(trouble.name),
         }
     }
+    columns.push(Column::new("after CNPs", true, rows, |flow| {
+        let throttled = report.tracker.throttled(flow);
+        Cell::or_nothing(throttled.map(|throttled| format!("{} %", throttled.percent())))
+    }));
     columns.push(Column::new("ended", false, rows, |flow| {
         let reused = "by reuse of its QP";
         Cell::or_nothing(flow.ended.then(|| reused.into()))
@@ -284,7 +289,7 @@ fn flows(text: &mut Vec<u8>, report: &FlowsReport<'_>, layout: Layout) {
         layout.style.paint(text, Kind::Quiet, line.as_bytes());
         text.push(b'\n');
     }
-    naks(text, rows, layout.style);
+    naks(text, rows, layout);
 }
 
 fn identity(rows: &[&Flow]) -> Vec<Column> {
@@ -374,7 +379,7 @@ fn rest(text: &mut Vec<u8>, more: &[&Flow]) {
 }
 
 /// Says what the responders complained about.
-fn naks(text: &mut Vec<u8>, rows: &[&Flow], style: Style) {
+fn naks(text: &mut Vec<u8>, rows: &[&Flow], layout: Layout) {
     for (n, flow) in (1..).zip(rows) {
         let words: Vec<_> = flow
             .naks()
@@ -384,8 +389,10 @@ fn naks(text: &mut Vec<u8>, rows: &[&Flow], style: Style) {
             })
             .collect();
         if !words.is_empty() {
-            let line = format!("  flow {n}: NAK: {}", words.join(", "));
-            style.paint(text, Kind::Bad, line.as_bytes());
+            let mut line = Vec::new();
+            let sentence = format!("flow {n}: NAK: {}", words.join(", "));
+            remark(&mut line, &sentence, layout.width);
+            layout.style.paint(text, Kind::Bad, line.trim_ascii_end());
             text.push(b'\n');
         }
     }

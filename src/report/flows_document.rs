@@ -20,7 +20,7 @@ use super::{
     text::ip,
 };
 use crate::{
-    track::{CmState, Connection, Endpoint, Flow, FlowId, Latency, OpCounts, PsnCounts},
+    track::{CmState, Connection, Endpoint, Flow, FlowId, Latency, OpCounts, PsnCounts, Throttled},
     wire::{cm::reject_reason, opcode::Opcode, types::QpNumber},
 };
 
@@ -51,7 +51,7 @@ impl<'a> FlowsDocument<'a> {
     }
 
     fn flow(&self, flow: &Flow) -> FlowRow {
-        FlowRow::new(flow, self.place(flow.peer), self.report.interval)
+        FlowRow::new(flow, self.place(flow.peer), self.report)
     }
 }
 
@@ -161,8 +161,27 @@ struct FlowRow {
     /// How that is known.
     how: &'static str,
     ended: bool,
+    /// What its sender made of being told of congestion.
+    throttled: Option<ThrottledRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     interval: Option<Moved>,
+}
+
+#[derive(Serialize)]
+struct ThrottledRow {
+    before_bps: f64,
+    after_bps: f64,
+    while_told: bool,
+}
+
+impl From<Throttled> for ThrottledRow {
+    fn from(throttled: Throttled) -> Self {
+        Self {
+            before_bps: throttled.before_bps,
+            after_bps: throttled.after_bps,
+            while_told: throttled.while_told,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -272,7 +291,7 @@ impl Serialize for Naks {
 }
 
 impl FlowRow {
-    fn new(flow: &Flow, peer: Option<usize>, interval: Option<&Interval>) -> Self {
+    fn new(flow: &Flow, peer: Option<usize>, report: &FlowsReport<'_>) -> Self {
         let both = |count: fn(&PsnCounts) -> u64| count(&flow.requests) + count(&flow.responses);
         let moved = |interval: &Interval| {
             let carried = interval.of(flow);
@@ -345,7 +364,8 @@ impl FlowRow {
             src_qp: flow.src_qp.map(QpNumber::get),
             how: flow.how.word(),
             ended: flow.ended,
-            interval: interval.map(moved),
+            throttled: report.tracker.throttled(flow).map(Into::into),
+            interval: report.interval.map(moved),
         }
     }
 }
@@ -446,7 +466,7 @@ gaps,missing,retransmitted,reordered,duplicates,acks,naks,rnr_naks,cnps,ce,messa
 mirror_duplicates,capture_loss,request_packets,response_packets,wire_bytes,goodput_bytes,\
 message_bytes,latency_count,latency_p50_ns,latency_p99_ns,latency_max_ns,mtu,first_ts_ns,\
 last_ts_ns,messages_per_s,goodput_bps,acknowledgements,acks_own,acks_skipped,retransmit_runs,\
-icrc_valid,icrc_invalid,dscp,src_qp,ended";
+icrc_valid,icrc_invalid,dscp,src_qp,ended,before_cnps_bps,after_cnps_bps";
 /// Further ones with `--interval`.
 const INTERVAL_COLUMNS: &str =
     ",interval_end_ns,interval_packets,interval_messages,interval_goodput_bytes";
@@ -461,7 +481,7 @@ pub(super) fn csv_header(out: &mut impl Write, interval: bool) -> io::Result<()>
 pub(super) fn csv_rows(out: &mut impl Write, report: &FlowsReport<'_>) -> io::Result<()> {
     let mut text = Vec::new();
     for flow in report.chosen() {
-        let row = FlowRow::new(flow, None, report.interval);
+        let row = FlowRow::new(flow, None, report);
         text.clear();
         csv_row(&mut text, &row, report.interval);
         out.write_all(&text)?;
@@ -526,6 +546,9 @@ fn csv_row(out: &mut Vec<u8>, row: &FlowRow, interval: Option<&Interval>) {
     f.num(row.dscp);
     f.opt_num(row.src_qp);
     f.flag(row.ended);
+    let throttled = row.throttled.as_ref();
+    f.opt_float(throttled.map(|throttled| throttled.before_bps));
+    f.opt_float(throttled.map(|throttled| throttled.after_bps));
     if let (Some(interval), Some(moved)) = (interval, &row.interval) {
         f.num(interval.end_ns);
         f.num(moved.packets);

@@ -9,11 +9,10 @@ use super::{
     fields::Fields,
     flows::{Layout, heading},
     interval::Interval,
+    lines::{line, wrap},
     messages::refusal,
     style::{Kind as Look, Style},
-    summary::line,
     text::{grouped, hex, ip, plural, span},
-    write::wrap,
 };
 use crate::{
     health::{Evidence, Finding, FrameRef, Kind, Refused, Severity, Subject, Thresholds},
@@ -103,7 +102,7 @@ pub fn print_health(
         one(&mut text, finding, inputs(&report.capture), layout, hinted);
     }
     if !layout.quiet {
-        last_line(&mut text, layout.style, report);
+        last_line(&mut text, layout, report);
     }
     if report.interval.is_some() {
         text.push(b'\n');
@@ -174,7 +173,8 @@ fn request(refused: &Refused, inputs: usize) -> String {
     )
 }
 
-fn last_line(text: &mut Vec<u8>, style: Style, report: &HealthReport<'_>) {
+fn last_line(text: &mut Vec<u8>, layout: Layout, report: &HealthReport<'_>) {
+    let Layout { style, width, .. } = layout;
     let flows = report.tracker.flows().count() as u64;
     let of = format!(
         "{} of {}",
@@ -188,7 +188,7 @@ fn last_line(text: &mut Vec<u8>, style: Style, report: &HealthReport<'_>) {
     let parts: Vec<_> = [
         (Severity::Error, "error", "errors"),
         (Severity::Warning, "warning", "warnings"),
-        (Severity::Info, "note", "notes"),
+        (Severity::Info, "info", "infos"),
     ]
     .into_iter()
     .filter(|(severity, ..)| count(*severity) > 0)
@@ -209,10 +209,10 @@ fn last_line(text: &mut Vec<u8>, style: Style, report: &HealthReport<'_>) {
     text.push(b'\n');
     if report.capture.summary.packets == 0 {
         // What there was instead.
-        report.capture.foot(text, style, report.tracker);
+        report.capture.foot(text, layout, report.tracker);
     } else if !report.capture.complete {
         let note = "not every input could be read to its end: this is what was read of them";
-        line(text, style, "Note", note);
+        line(text, style, "Note", note, width);
     }
 }
 
@@ -354,11 +354,11 @@ struct EvidenceDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<Vec<&'a str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    requests: Vec<RequestDocument>,
+    requests: Vec<RequestDocument<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct RequestDocument {
+struct RequestDocument<'a> {
     op: &'static str,
     bytes: u64,
     va: Option<String>,
@@ -366,6 +366,11 @@ struct RequestDocument {
     frame: u64,
     answer: &'static str,
     answer_frame: u64,
+    /// Of the frames, where there are several inputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer_file: Option<&'a str>,
 }
 
 /// An object whose keys keep their order.
@@ -397,19 +402,30 @@ impl<'a> FindingDocument<'a> {
 
 impl<'a> EvidenceDocument<'a> {
     fn new(evidence: &'a Evidence, names: &'a [String]) -> Self {
-        let name = |(input, _): &FrameRef| names.get(usize::from(*input)).map_or("", |n| n);
-        let files = || evidence.frames.iter().map(name).collect();
+        let files = || {
+            let frames = evidence.frames.iter();
+            frames.map(|frame| file(*frame, names)).collect()
+        };
+        let requests = evidence.requests.iter();
         Self {
             frames: evidence.frames.iter().map(|(_, frame)| *frame).collect(),
             counts: Counts(&evidence.counts),
             files: (names.len() > 1).then(files),
-            requests: evidence.requests.iter().map(RequestDocument::new).collect(),
+            requests: requests
+                .map(|refused| RequestDocument::new(refused, names))
+                .collect(),
         }
     }
 }
 
-impl RequestDocument {
-    fn new(refused: &Refused) -> Self {
+/// Name of the input that a frame is of.
+fn file((input, _): FrameRef, names: &[String]) -> &str {
+    names.get(usize::from(input)).map_or("", |name| name)
+}
+
+impl<'a> RequestDocument<'a> {
+    fn new(refused: &Refused, names: &'a [String]) -> Self {
+        let several = |frame: FrameRef| (names.len() > 1).then(|| file(frame, names));
         let text = |write: &dyn Fn(&mut Vec<u8>)| {
             let mut out = Vec::new();
             write(&mut out);
@@ -424,6 +440,8 @@ impl RequestDocument {
             frame: refused.request.1,
             answer: refusal(refused.answer),
             answer_frame: refused.refusal.1,
+            file: several(refused.request),
+            answer_file: several(refused.refusal),
         }
     }
 }

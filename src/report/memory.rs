@@ -9,9 +9,9 @@ use super::{
     fields::Fields,
     flows::{Layout, heading},
     interval::Interval,
+    lines::{at_the_top, line, more},
     panels::{self, Cell, Column, Count},
-    style::{Kind, Style},
-    summary::line,
+    style::Kind,
     text::{bytes, grouped, ip, plural},
 };
 use crate::track::{Access, Accesses, Intervals, MemoryMap, Refused, Region, Tracker, Volume};
@@ -58,12 +58,12 @@ pub fn print_memory(
         refusals(&mut text, report, layout);
     }
     if report.interval.is_none() && !layout.quiet {
-        notes(&mut text, report, layout.style);
-        report.capture.foot(&mut text, layout.style, report.tracker);
+        notes(&mut text, report, layout);
+        report.capture.foot(&mut text, layout, report.tracker);
     } else if report.interval.is_some() {
         text.push(b'\n');
     }
-    out.write_all(&text)
+    out.write_all(at_the_top(&text))
 }
 
 fn limited<T>(rows: &[T], all: bool) -> (&[T], usize) {
@@ -73,13 +73,6 @@ fn limited<T>(rows: &[T], all: bool) -> (&[T], usize) {
         rows.len().min(ROWS)
     };
     (&rows[..shown], rows.len() - shown)
-}
-
-fn more(text: &mut Vec<u8>, more: usize, one: &str, many: &str) {
-    if more > 0 {
-        let more = plural(more as u64, one, many);
-        let _ = writeln!(text, "  … and {more} (--all)");
-    }
 }
 
 fn overview(text: &mut Vec<u8>, regions: &[Region], layout: Layout) {
@@ -210,6 +203,9 @@ fn place(region: &Region, refused: &Refused) -> String {
     if region.operations() == 0 {
         return "nothing with this rkey succeeded".into();
     }
+    if refused.len == 0 {
+        return "no byte, so neither inside nor outside".into();
+    }
     match region.outside(refused) {
         0 => "inside what was touched".into(),
         outside if outside == u64::from(refused.len) => "outside of what was touched".into(),
@@ -261,9 +257,10 @@ fn refusals(text: &mut Vec<u8>, report: &MemoryReport<'_>, layout: Layout) {
     more(text, left, "more refused access", "more refused accesses");
 }
 
-fn notes(text: &mut Vec<u8>, report: &MemoryReport<'_>, style: Style) {
+fn notes(text: &mut Vec<u8>, report: &MemoryReport<'_>, layout: Layout) {
+    let Layout { style, width, .. } = layout;
     text.push(b'\n');
-    line(text, style, "Note", UNKNOWN_SIZE);
+    line(text, style, "Note", UNKNOWN_SIZE, width);
     let MemoryMap {
         sends,
         unplaced,
@@ -285,7 +282,7 @@ fn notes(text: &mut Vec<u8>, report: &MemoryReport<'_>, style: Style) {
                 plural(volume.messages, "message", "messages")
             };
             let note = format!("{what} with {} are in no row: {words}", bytes(volume.bytes));
-            line(text, style, "Note", &note);
+            line(text, style, "Note", &note, width);
         }
     }
 }

@@ -14,6 +14,7 @@ use super::{
     flows::{Layout, heading},
     grid::{Flags, GAP, Grid},
     interval::Interval,
+    lines::remark,
     object::{Object, key},
     panels::{self, Cell, Column, Count},
     style::{Kind, Style},
@@ -55,7 +56,8 @@ pub(super) fn refusal(kind: AethKind) -> &'static str {
 
 /// Prints messages as JSON, one object a line: the keys are a contract.
 pub struct JsonMessages {
-    /// Names of the inputs; a key `file` is written when there are several.
+    /// Names of the inputs; keys `file` and `last_file` are written when there
+    /// are several.
     pub inputs: Vec<String>,
 }
 
@@ -88,10 +90,15 @@ impl MessagePrinter for JsonMessages {
         }
         o.num(key!("first_frame"), message.first_frame);
         o.num(key!("last_frame"), message.last_frame);
-        if self.inputs.len() > 1
-            && let Some(name) = self.inputs.get(usize::from(message.input))
-        {
-            o.text(key!("file"), name);
+        o.flag(key!("malformed"), message.malformed);
+        if self.inputs.len() > 1 {
+            let inputs = [
+                (key!("file"), message.input),
+                (key!("last_file"), message.last_input),
+            ];
+            for (key, input) in inputs {
+                o.text(key, self.inputs.get(usize::from(input)).map_or("", |s| s));
+            }
         }
         o.close();
         out.push(b'\n');
@@ -100,19 +107,19 @@ impl MessagePrinter for JsonMessages {
 
 /// Prints messages as CSV, the columns named as the keys of the JSON output.
 pub struct CsvMessages {
-    /// Names of the inputs; a last column `file` is written when there are
-    /// several.
+    /// Names of the inputs; last columns `file` and `last_file` are written when
+    /// there are several.
     pub inputs: Vec<String>,
 }
 
 const COLUMNS: &str = "src,dst,dest_qp,op,first_psn,last_psn,bytes,va,rkey,start_ns,end_ns,\
-acked_ns,latency_ns,complete,retransmits,refused,first_frame,last_frame";
+acked_ns,latency_ns,complete,retransmits,refused,first_frame,last_frame,malformed";
 
 impl MessagePrinter for CsvMessages {
     fn header(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(COLUMNS.as_bytes());
         if self.inputs.len() > 1 {
-            out.extend_from_slice(b",file");
+            out.extend_from_slice(b",file,last_file");
         }
         out.push(b'\n');
     }
@@ -138,12 +145,11 @@ impl MessagePrinter for CsvMessages {
         row.str(message.refused.map_or("", refusal));
         row.num(message.first_frame);
         row.num(message.last_frame);
+        row.flag(message.malformed);
         if self.inputs.len() > 1 {
-            row.text(
-                self.inputs
-                    .get(usize::from(message.input))
-                    .map_or("", |s| s),
-            );
+            for input in [message.input, message.last_input] {
+                row.text(self.inputs.get(usize::from(input)).map_or("", |s| s));
+            }
         }
         out.push(b'\n');
     }
@@ -230,7 +236,7 @@ impl MessagePrinter for TableMessages {
         cell(Kind::Plain, &|out| dec(out, message.bytes));
         cell(Kind::Plain, &|out| {
             if let Some(ns) = message.latency_ns() {
-                out.extend_from_slice(span(ns.max(0) as u64).as_bytes());
+                out.extend_from_slice(span(ns.unsigned_abs()).as_bytes());
             }
         });
         row.flags(|words| flags(message, words));
@@ -258,7 +264,9 @@ fn flags(message: &Message, words: &mut Flags<'_>) {
             dec(out, message.retransmits);
         });
     }
-    words.word(!message.complete, "incomplete", Kind::Notice);
+    words.word(message.malformed, "malformed", Kind::Bad);
+    let incomplete = !message.complete && !message.malformed;
+    words.word(incomplete, "incomplete", Kind::Notice);
 }
 
 /// How long messages took.
@@ -269,6 +277,8 @@ pub struct MessagesReport<'a> {
     pub tracker: &'a Tracker,
     /// Which of them to show.
     pub filter: &'a FlowFilter,
+    /// Messages of some operations only were chosen.
+    pub some_operations: bool,
     /// The messages of these, by flow and operation.
     pub distribution: &'a Distribution,
     /// The stretch of time that is over, in a capture that goes on.
@@ -293,8 +303,8 @@ pub fn print_messages(
     }
     distribution(&mut text, report, layout);
     if report.interval.is_none() {
-        efficiency(&mut text, report);
-        report.capture.foot(&mut text, layout.style, report.tracker);
+        efficiency(&mut text, report, layout.width);
+        report.capture.foot(&mut text, layout, report.tracker);
     } else {
         text.push(b'\n');
     }
@@ -349,12 +359,13 @@ fn distribution(text: &mut Vec<u8>, report: &MessagesReport<'_>, layout: Layout)
         right("max", &|spread| spread.latency.max().map(span)),
         right("rate", &|spread| per_s(spread.messages, spread).map(rate)),
         right("goodput", &|spread| {
-            per_s(spread.bytes.saturating_mul(8), spread).map(bit_rate)
+            per_s(spread.payload.saturating_mul(8), spread).map(bit_rate)
         }),
     ];
-    let counts: [Count<&Spread>; 3] = [
+    let counts: [Count<&Spread>; 4] = [
         ("retransmits", Kind::Notice, |spread| spread.retransmits),
         ("incomplete", Kind::Notice, |spread| spread.incomplete),
+        ("malformed", Kind::Bad, |spread| spread.malformed),
         ("refused", Kind::Bad, |spread| spread.refused),
     ];
     for (title, kind, count) in counts {
@@ -370,11 +381,11 @@ fn distribution(text: &mut Vec<u8>, report: &MessagesReport<'_>, layout: Layout)
 }
 
 /// What of the bytes on the wire was payload that counts.
-fn efficiency(text: &mut Vec<u8>, report: &MessagesReport<'_>) {
+fn efficiency(text: &mut Vec<u8>, report: &MessagesReport<'_>, width: Option<usize>) {
     let chosen = report
         .tracker
         .flows()
-        .filter(|flow| report.filter.matches(&flow.key, None));
+        .filter(|flow| report.filter.matches(&flow.key, flow.src_qp));
     let (mut good, mut again, mut wire) = (0, 0, 0);
     for flow in chosen {
         wire += flow.wire_bytes;
@@ -388,14 +399,22 @@ fn efficiency(text: &mut Vec<u8>, report: &MessagesReport<'_>) {
         return;
     }
     let share = good as f64 / wire as f64 * 100.0;
-    let _ = write!(
-        text,
-        "\n  {} on the wire carried {} of payload ({share:.1} %)",
+    let which = if report.some_operations {
+        ", whatever their operation"
+    } else {
+        ""
+    };
+    let mut sentence = format!(
+        "All packets of these flows{which}: {} on the wire carried {} of payload ({share:.1} %)",
         bytes(wire),
         bytes(good),
     );
     if again > 0 {
-        let _ = write!(text, ", and {} of it once more", bytes(again));
+        let _ = std::fmt::Write::write_fmt(
+            &mut sentence,
+            format_args!(", and {} of it once more", bytes(again)),
+        );
     }
     text.push(b'\n');
+    remark(text, &sentence, width);
 }

@@ -26,6 +26,7 @@ mod interval;
 mod json;
 #[cfg(target_os = "linux")]
 mod lab;
+mod lines;
 mod memory;
 mod messages;
 mod object;

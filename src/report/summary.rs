@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::{
+    lines::line,
     style::{Kind, Style},
     text::{grouped, plural, seconds},
 };
@@ -43,7 +44,7 @@ pub fn print(
         .iter()
         .filter(|(_, count)| all_wrong(count.icrc_checked, count.icrc_invalid))
         .count();
-    closing(&mut text, style, summary, inputs, rewritten as u64);
+    closing(&mut text, style, summary, inputs, rewritten as u64, width);
     out.write_all(&text)
 }
 
@@ -51,12 +52,6 @@ pub fn print(
 /// every invariant CRC is wrong, of enough that this is no chance.
 pub(super) const fn all_wrong(checked: u64, invalid: u64) -> bool {
     checked > 3 && invalid == checked
-}
-
-/// A line that says one thing.
-pub(super) fn line(text: &mut Vec<u8>, style: Style, name: &str, value: &str) {
-    style.paint(text, Kind::Heading, format!("{name:<9}").as_bytes());
-    let _ = writeln!(text, " {value}");
 }
 
 /// Appends what is said about the capture behind the tables; `rewritten` flows
@@ -67,22 +62,26 @@ pub(super) fn closing(
     summary: &Summary,
     inputs: &[InputStatistics],
     rewritten: u64,
+    width: Option<usize>,
 ) {
     if summary.packets > 0 {
         text.push(b'\n');
-        line(text, style, "ICRC", &icrc(summary));
+    }
+    let mut line = |name: &str, value: &str| line(text, style, name, value, width);
+    if summary.packets > 0 {
+        line("ICRC", &icrc(summary));
     }
     let skipped = skipped(summary);
     if !skipped.is_empty() {
-        line(text, style, "Skipped", &skipped);
+        line("Skipped", &skipped);
     }
     for input in inputs {
         if let Some(live) = &input.live {
-            line(text, style, "Capture", &captured(&input.name, live));
+            line("Capture", &captured(&input.name, live));
         }
     }
     for note in notes(summary, rewritten, inputs) {
-        line(text, style, "Note", &note);
+        line("Note", &note);
     }
 }
 

@@ -4,7 +4,7 @@ use std::{io::Write, net::IpAddr, sync::LazyLock};
 
 use crate::wire::opcode::Opcode;
 use crate::words::scaled;
-pub(super) use crate::words::{grouped, plural, span};
+pub(super) use crate::words::{bit_rate, grouped, plural, span};
 
 /// A number that [`dec`] writes.
 pub(super) trait Number: Copy {
@@ -50,11 +50,11 @@ fn append<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
 /// once.
 #[inline]
 const fn eight_digits(value: u64) -> u64 {
-    let fours = value / 10_000 | (value % 10_000) << 32;
-    let high = (fours * 10_486 >> 20) & 0x7f_0000_007f;
-    let twos = (fours - high * 100) << 16 | high;
-    let high = (twos * 103 >> 10) & 0x000f_000f_000f_000f;
-    (twos - high * 10) << 8 | high
+    let fours = (value / 10_000) | ((value % 10_000) << 32);
+    let high = ((fours * 10_486) >> 20) & 0x7f_0000_007f;
+    let twos = ((fours - high * 100) << 16) | high;
+    let high = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
+    ((twos - high * 10) << 8) | high
 }
 
 const ZEROS: u64 = u64::from_le_bytes(*b"00000000");
@@ -155,11 +155,6 @@ pub(super) fn seconds(out: &mut Vec<u8>, ns: i64, digits: u32) {
 pub(super) fn bytes(count: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     scaled(count as f64, 1024.0, &units)
-}
-
-/// Bits a second: `940 Mb/s`.
-pub(super) fn bit_rate(bits_per_s: f64) -> String {
-    scaled(bits_per_s, 1000.0, &["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"])
 }
 
 /// Things a second: `12.5 k/s`.

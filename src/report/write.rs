@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    lines::wrap,
     style::{Kind, Style},
     text::grouped,
 };
@@ -451,34 +452,6 @@ fn verdict(text: &mut Vec<u8>, style: Style, judgement: &Judgement, width: Optio
     for (i, step) in judgement.next.iter().enumerate() {
         labelled(if i == 0 { "Next" } else { "" }, step);
     }
-}
-
-/// Appends a sentence, folded at spaces to `width`; `at` places are taken on
-/// the first line, later ones are indented.
-pub(super) fn wrap(
-    text: &mut Vec<u8>,
-    sentence: &str,
-    mut at: usize,
-    indent: usize,
-    width: Option<usize>,
-) {
-    // Piped output is folded too, to what reads well.
-    let width = width.unwrap_or(100).max(40);
-    // Not at spaces that hold a number together.
-    for word in sentence.split_ascii_whitespace() {
-        let len = word.chars().count();
-        if at + 1 + len > width && at > indent {
-            text.push(b'\n');
-            text.resize(text.len() + indent, b' ');
-            at = indent;
-        } else {
-            text.push(b' ');
-            at += 1;
-        }
-        text.extend_from_slice(word.as_bytes());
-        at += len;
-    }
-    text.push(b'\n');
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl Flow {
             AethKind::Nak(_) => {
                 self.cover(pos, record, By::Nak, listener);
                 self.state.messages.refuse(pos, kind);
-                if let Some(open) = self.state.messages.end_refused(pos, record.frame) {
+                if let Some(open) = self.state.messages.end_refused(pos, record) {
                     self.ended(&open, None, listener);
                 }
             }

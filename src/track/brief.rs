@@ -142,7 +142,7 @@ impl Brief {
         clippy::inline_always,
         reason = "writes where it shall be, without a copy"
     )]
-    pub fn of(raw: &RawPacket<'_>, options: &Options, numbers: &mut Numbers) -> Option<Self> {
+    pub fn of(raw: &RawPacket<'_>, options: Options, numbers: &mut Numbers) -> Option<Self> {
         let plain = Plain::find(raw, options.frame)?;
         let (after, bth) = Bth::parse(plain.ib()).ok()?;
         let info = bth.opcode.info();

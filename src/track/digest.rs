@@ -100,7 +100,7 @@ impl Digest {
             let Some(entry) = self.entries.get_mut(self.used) else {
                 break;
             };
-            if let Some(brief) = Brief::of(&raw, options, &mut self.numbers) {
+            if let Some(brief) = Brief::of(&raw, *options, &mut self.numbers) {
                 counts.add(&brief);
                 self.summary.pass(brief.ts_ns);
                 *entry = Entry::Plain(brief);

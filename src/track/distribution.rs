@@ -18,8 +18,12 @@ pub struct Spread {
     pub messages: u64,
     /// Bytes of all of them.
     pub bytes: u64,
+    /// Payload that was seen of them, each byte once.
+    pub payload: u64,
     /// Of the messages, those of which not everything was seen.
     pub incomplete: u64,
+    /// Of the messages, those that do not carry what they name.
+    pub malformed: u64,
     /// Of the messages, those that the responder refused.
     pub refused: u64,
     /// Packets sent again.
@@ -39,7 +43,9 @@ impl Spread {
             operation: message.operation,
             messages: 0,
             bytes: 0,
+            payload: 0,
             incomplete: 0,
+            malformed: 0,
             refused: 0,
             retransmits: 0,
             latency: Latency::default(),
@@ -51,7 +57,9 @@ impl Spread {
     fn add(&mut self, message: &Message) {
         self.messages += 1;
         self.bytes += message.bytes;
-        self.incomplete += u64::from(!message.complete);
+        self.payload += message.payload;
+        self.incomplete += u64::from(!message.complete && !message.malformed);
+        self.malformed += u64::from(message.malformed);
         self.refused += u64::from(message.refused.is_some());
         self.retransmits += u64::from(message.retransmits);
         if let Some(ns) = message.latency_ns() {

@@ -144,6 +144,9 @@ pub enum EventKind {
 pub struct Event<'a> {
     /// Flow it happened to; its entry is current in the tracker.
     pub flow: FlowId,
+    /// The flow of the opposite direction, once known: of a READ response that
+    /// of its request, of a CNP the one that it slows down.
+    pub peer: Option<FlowId>,
     /// What happened.
     pub kind: EventKind,
     /// The packet.

@@ -2,7 +2,7 @@
 
 use super::{
     EventKind, FlowId, FlowKey, How, IcrcState, Latency, Listener, Record,
-    connection::ConnectionId, record::Facts, sequence, state::FlowState,
+    connection::ConnectionId, record::Facts, sequence, state::FlowState, throttle::Told,
 };
 use crate::wire::{
     aeth::NakCode,
@@ -173,6 +173,8 @@ pub struct Flow {
     pub sport: u16,
     /// Another entry with the same key took over.
     pub ended: bool,
+    /// Once its sender was told of congestion.
+    pub(super) told: Option<Box<Told>>,
     pub(super) state: FlowState,
 }
 
@@ -249,6 +251,7 @@ impl Flow {
             priority: record.priority,
             sport: record.sport,
             ended: false,
+            told: None,
             state: FlowState::default(),
         }
     }

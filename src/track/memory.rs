@@ -255,8 +255,10 @@ impl Region {
     /// Bytes of a refused access that no other one touched.
     #[must_use]
     pub fn outside(&self, refused: &Refused) -> u64 {
-        let (start, end) = bounds(refused.va, refused.len);
-        (end - start) - self.touched(start, end)
+        let len = u64::from(refused.len);
+        let (start, end) = bounds(refused.va, len);
+        // What is past the last address is nowhere.
+        len - self.touched(start, end)
     }
 
     fn intervals(&self) -> usize {
@@ -300,8 +302,8 @@ impl Region {
 }
 
 /// First address, and the first one behind; memory ends where addresses do.
-const fn bounds(va: VirtualAddr, len: u32) -> (u64, u64) {
-    (va.get(), va.get().saturating_add(len as u64))
+const fn bounds(va: VirtualAddr, len: u64) -> (u64, u64) {
+    (va.get(), va.get().saturating_add(len))
 }
 
 /// Messages and bytes.
@@ -389,9 +391,10 @@ impl MemoryMap {
         region.unconfirmed += u64::from(message.acked_ns.is_none());
         let accesses = &mut region.accesses[kind as usize];
         accesses.operations += 1;
-        accesses.bytes += u64::from(remote.len);
+        // Of one that does not carry what it names, what it carries.
+        accesses.bytes += message.bytes;
         let before = region.intervals();
-        let (start, end) = bounds(remote.va, remote.len);
+        let (start, end) = bounds(remote.va, message.bytes);
         region.touch(kind, start, end, self.intervals < MAX_INTERVALS);
         self.intervals = self.intervals + region.intervals() - before;
     }
@@ -439,10 +442,13 @@ mod tests {
             end_ns: 20,
             acked_ns: Some(30),
             retransmits: 0,
+            payload: len.into(),
             complete: true,
+            malformed: false,
             refused: None,
             input: 0,
             first_frame: 1,
+            last_input: 0,
             last_frame: 2,
         }
     }

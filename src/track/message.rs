@@ -73,8 +73,11 @@ pub struct Message {
     /// PSN of its last packet; for a READ that of its last response.
     pub last_psn: Psn,
     /// Bytes: those that the request names where it names any, else the
-    /// payload that was seen.
+    /// payload that was seen; the latter also where the two contradict each
+    /// other.
     pub bytes: u64,
+    /// Payload that was seen, each byte once; for a READ that of its responses.
+    pub payload: u64,
     /// Remote memory, where the packet that names it was seen.
     pub remote: Option<Remote>,
     /// Time of its first packet, nanoseconds since 1970.
@@ -88,22 +91,31 @@ pub struct Message {
     /// Packets of it that were sent again, READ responses included.
     pub retransmits: u32,
     /// Every packet of it was seen: its first, its last, all between, and for
-    /// READs and atomics the answers.
+    /// READs and atomics the answers; and what they carry is what the request
+    /// names.
     pub complete: bool,
+    /// All packets of a WRITE were seen, and they do not carry the bytes that
+    /// it names.
+    pub malformed: bool,
     /// A NAK other than a sequence error ended it.
     pub refused: Option<AethKind>,
     /// Number of the input of its first packet, from 0.
     pub input: u16,
     /// Frame of its first packet.
     pub first_frame: u64,
+    /// Number of the input of its last packet: with several inputs it may be
+    /// another one.
+    pub last_input: u16,
     /// Frame of its last packet, the answer included.
     pub last_frame: u64,
 }
 
 impl Message {
-    /// From its first packet to its answer, in nanoseconds.
+    /// From its first packet to its answer, in nanoseconds; `None` also where
+    /// the clock stepped back meanwhile, so that the answer came before it.
     #[must_use]
     pub fn latency_ns(&self) -> Option<i64> {
-        Some(self.acked_ns?.saturating_sub(self.start_ns))
+        let ns = self.acked_ns?.saturating_sub(self.start_ns);
+        (ns >= 0).then_some(ns)
     }
 }

@@ -27,6 +27,7 @@ mod requests;
 mod sequence;
 mod state;
 mod summary;
+mod throttle;
 mod tracker;
 
 pub use cm::{CmKind, CmRecord};
@@ -42,6 +43,7 @@ pub use memory::{
 pub use message::{Message, Operation};
 pub use record::{Fingerprint, FlowKey, IcrcState, Observed, Record, Remote};
 pub use summary::{FlowCount, LinkCounts, MAX_FLOWS, Summary};
+pub use throttle::Throttled;
 pub use tracker::{Evicted, FlowId, Limits, Tracker};
 
 #[cfg(test)]

@@ -41,7 +41,9 @@ pub(super) struct Open {
     start_ns: i64,
     end_ns: i64,
     retransmits: u32,
+    /// Inputs and frames of its first packet and of the latest one.
     input: u16,
+    last_input: u16,
     first_frame: u64,
     last_frame: u64,
     /// Its first packet was seen.
@@ -83,6 +85,7 @@ impl Open {
             end_ns: packet.ts_ns(),
             retransmits: 0,
             input,
+            last_input: input,
             first_frame: frame,
             last_frame: frame,
             head: info.position.begins(),
@@ -107,6 +110,12 @@ impl Open {
         !self.tail && !self.cut
     }
 
+    /// Takes note of its latest packet, or of an answer to it.
+    #[inline]
+    fn latest(&mut self, packet: &impl Facts) {
+        (self.last_input, self.last_frame) = packet.origin();
+    }
+
     /// Takes in a packet of it that was not seen before.
     #[inline]
     fn take(&mut self, packet: &impl Facts, pos: Pos) {
@@ -114,13 +123,14 @@ impl Open {
         self.seen += 1;
         self.payload += u64::from(packet.payload_len());
         self.end_ns = packet.ts_ns();
-        self.last_frame = self.last_frame.max(packet.origin().1);
+        self.latest(packet);
         if pos < self.first {
             self.first = pos;
             self.start_ns = self.start_ns.min(packet.ts_ns());
         }
         if position.begins() {
-            self.head = true;
+            // One that goes on where a WRITE was left begins with a First, too.
+            self.head |= pos == self.first;
             self.remote = self.remote.or(packet.remote());
         }
         if pos >= self.last {
@@ -134,7 +144,8 @@ impl Open {
         }
     }
 
-    /// Joins the rest of the same message, which begins where this one stops.
+    /// Joins the rest of the same message, which begins where this one stops,
+    /// and the latest packet of which came before that of this one.
     fn join(&mut self, rest: &Self) {
         self.last = rest.last;
         self.seen += rest.seen;
@@ -142,7 +153,6 @@ impl Open {
         self.end_ns = self.end_ns.max(rest.end_ns);
         self.start_ns = self.start_ns.min(rest.start_ns);
         self.retransmits += rest.retransmits;
-        self.last_frame = self.last_frame.max(rest.last_frame);
         self.tail = rest.tail;
         self.cut = rest.cut;
         if rest.tail {
@@ -151,14 +161,28 @@ impl Open {
         }
     }
 
-    /// Bytes: those that the request names, else those seen.
+    /// Bytes: those that the request names, unless its packets carry others.
     pub fn bytes(&self) -> u64 {
-        self.remote.map_or(self.payload, |remote| remote.len.into())
+        let named = self.remote.filter(|_| !self.malformed());
+        named.map_or(self.payload, |remote| remote.len.into())
     }
 
-    /// Time of its first packet.
-    pub const fn start_ns(&self) -> i64 {
-        self.start_ns
+    /// As [`Message::latency_ns`].
+    pub fn latency_ns(&self, acked_ns: Option<i64>) -> Option<i64> {
+        let ns = acked_ns?.saturating_sub(self.start_ns);
+        (ns >= 0).then_some(ns)
+    }
+
+    /// Whether every request packet of it was seen.
+    const fn whole(&self) -> bool {
+        let span = (self.last - self.first + 1) as u32;
+        self.head && self.tail && self.seen >= span
+    }
+
+    /// Whether its packets carry other bytes than its first one names.
+    fn malformed(&self) -> bool {
+        let named = self.remote.map(|remote| u64::from(remote.len));
+        self.verb() == Verb::Write && self.whole() && named.is_some_and(|n| n != self.payload)
     }
 
     /// Whether every packet of it was seen, answers included.
@@ -169,7 +193,7 @@ impl Open {
             Answer::Atomic => answered,
             Answer::Ack | Answer::None => true,
         };
-        self.head && self.tail && self.seen >= span && answer
+        self.whole() && answer && !self.malformed()
     }
 
     /// The message as it stands at its end.
@@ -182,15 +206,18 @@ impl Open {
             first_psn: psn(self.first),
             last_psn: psn(self.last),
             bytes: self.bytes(),
+            payload: self.payload,
             remote: self.remote,
             start_ns: self.start_ns,
             end_ns: self.end_ns,
             acked_ns,
             retransmits: self.retransmits,
             complete: self.complete(acked_ns.is_some()),
+            malformed: self.malformed(),
             refused: self.refused.filter(|_| acked_ns.is_none()),
             input: self.input,
             first_frame: self.first_frame,
+            last_input: self.last_input,
             last_frame: self.last_frame,
         }
     }
@@ -363,7 +390,7 @@ impl OpenMessages {
     pub fn again(&mut self, record: &Record, pos: Pos) {
         if let Some(open) = self.find(pos) {
             open.retransmits += 1;
-            open.last_frame = record.frame;
+            open.latest(record);
             if pos == open.last || open.verb() == Verb::Read {
                 open.end_ns = record.ts_ns;
             }
@@ -430,7 +457,7 @@ impl OpenMessages {
                 0 => self.list.pop_front(),
                 at => self.list.remove(at),
             }?;
-            open.last_frame = packet.origin().1;
+            open.latest(packet);
             return Some(open);
         }
     }
@@ -471,11 +498,12 @@ impl OpenMessages {
         self.unanswered = 0;
         let at = self.list.partition_point(|open| open.last < pos);
         let open = self.list.get_mut(at).filter(|open| open.holds(pos))?;
-        open.last_frame = record.frame;
+        open.latest(record);
         open.retransmits += u32::from(again);
         let done = match &mut open.answer {
             Answer::Responses(seen) => {
                 *seen += 1;
+                open.payload += u64::from(record.payload_len);
                 open.end_ns = record.ts_ns;
                 i64::from(*seen) > open.last - open.first
             }
@@ -498,11 +526,11 @@ impl OpenMessages {
     }
 
     /// Takes out the message at `pos`, which was refused.
-    pub fn end_refused(&mut self, pos: Pos, frame: u64) -> Option<Open> {
+    pub fn end_refused(&mut self, pos: Pos, record: &Record) -> Option<Open> {
         let at = self.list.partition_point(|open| open.last < pos);
         self.list.get(at).filter(|open| open.holds(pos))?;
         let mut open = self.list.remove(at)?;
-        open.last_frame = frame;
+        open.latest(record);
         Some(open)
     }
 }

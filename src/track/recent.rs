@@ -25,13 +25,13 @@ struct Seen {
 /// other, so that few of them miss the cache.
 #[derive(Debug)]
 pub(super) struct Recent {
-    places: Box<[Seen; PLACES]>,
+    places: Vec<Seen>,
 }
 
 impl Default for Recent {
     fn default() -> Self {
         Self {
-            places: Box::new([Seen::default(); PLACES]),
+            places: vec![Seen::default(); PLACES],
         }
     }
 }

@@ -28,6 +28,7 @@ impl Flow {
     pub(super) fn emit<L: Listener>(&self, listener: &mut L, packet: &impl Facts, kind: EventKind) {
         listener.event(&Event {
             flow: self.id,
+            peer: self.peer,
             kind,
             record: &packet.record(),
         });
@@ -331,8 +332,8 @@ impl Flow {
         if open.complete(acked_ns.is_some()) {
             self.message_bytes += open.bytes();
         }
-        if let Some(acked_ns) = acked_ns {
-            self.latency.add(acked_ns.saturating_sub(open.start_ns()));
+        if let Some(latency_ns) = open.latency_ns(acked_ns) {
+            self.latency.add(latency_ns);
         }
         if L::MESSAGES {
             listener.message(&open.message(self, acked_ns));

@@ -7,6 +7,7 @@ use super::{
     pairing::Suspects,
     record::Facts,
     sequence::{Hole, Pos, Sequence},
+    throttle::PAUSE_NS,
 };
 use crate::wire::types::Psn;
 
@@ -105,7 +106,9 @@ pub(super) struct FlowState {
     /// One past the last position acknowledged.
     pub acked: Option<Pos>,
     /// Time of the last request or answer.
-    active_ns: i64,
+    pub active_ns: i64,
+    /// Silences between them that are pauses, in all.
+    pub paused_ns: i64,
     /// Time between the packet before the current one, in either direction,
     /// and that.
     silence_ns: i64,
@@ -169,6 +172,9 @@ impl FlowState {
     #[inline]
     pub fn active(&mut self, ts_ns: i64) -> i64 {
         self.silence_ns = self.silence_before(ts_ns);
+        if self.silence_ns >= PAUSE_NS {
+            self.paused_ns = self.paused_ns.saturating_add(self.silence_ns);
+        }
         self.active_ns = ts_ns;
         self.silence_ns
     }

@@ -231,13 +231,11 @@ impl Summary {
     pub(super) fn pass(&mut self, ts_ns: i64) {
         self.time_steps_back += u64::from(ts_ns < self.last_ts);
         self.last_ts = ts_ns;
-        self.time_range = Some(match self.time_range {
-            Some((first, last)) => (first.min(ts_ns), last.max(ts_ns)),
-            None => {
-                self.first_ts = ts_ns;
-                (ts_ns, ts_ns)
-            }
+        let (first, last) = self.time_range.unwrap_or_else(|| {
+            self.first_ts = ts_ns;
+            (ts_ns, ts_ns)
         });
+        self.time_range = Some((first.min(ts_ns), last.max(ts_ns)));
     }
 
     /// Counts packets of an operation.

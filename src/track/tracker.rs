@@ -165,6 +165,7 @@ impl Tracker {
         } else if info.verb == Verb::Cnp {
             flow.cnps += 1;
             flow.emit(listener, record, EventKind::Cnp);
+            self.told(slot);
         } else if info.transport == Transport::Ud
             && info.verb == Verb::Send
             && record.flow.dest_qp.get() > 1

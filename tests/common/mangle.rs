@@ -223,7 +223,8 @@ fn shift_one(frame: &mut [u8], by: u32) -> Option<()> {
         let bytes = ip.get(at..at + 4)?;
         Some(u32::from_be_bytes(bytes.try_into().ok()?))
     };
-    let udp_len = usize::from(ip[bth - 4]) << 8 | usize::from(ip[bth - 3]);
+    // Behind a VLAN tag, a packet may be cut in its UDP header.
+    let udp_len = (word(ip, bth - 4)? >> 16) as usize;
     let ip = ip.get_mut(..bth - 8 + udp_len)?;
     // A CRC that was wrong stays wrong, by the same bits.
     let end = ip.len() - 4;

@@ -119,6 +119,13 @@ impl Talk {
         self.answer(0x60, psn)
     }
 
+    /// A congestion notification to the side that asks.
+    pub fn cnp(self) -> Self {
+        let mut bytes = craft::bth(0x81, 0x40, CLIENT, false, 0);
+        bytes.extend([0; 16]);
+        self.push(true, &bytes)
+    }
+
     /// A fetch and add.
     pub fn fetch_add(self, psn: u32) -> Self {
         let mut ext = vec![0; 28];
@@ -168,7 +175,8 @@ impl Talk {
     }
 }
 
-fn reth(va: u64, len: u32) -> Vec<u8> {
+/// A RETH with a key that is always the same.
+pub fn reth(va: u64, len: u32) -> Vec<u8> {
     let mut out = va.to_be_bytes().to_vec();
     out.extend(0x1234u32.to_be_bytes());
     out.extend(len.to_be_bytes());

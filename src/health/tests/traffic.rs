@@ -447,3 +447,91 @@ fn marks_say_nothing_where_the_way_back_is_not_captured() {
     story.seen(marked);
     story.none("ce-without-cnp");
 }
+
+#[test]
+fn reads_asked_again_were_mixed_between_queue_pairs_with_the_same_psns() {
+    let mut story = Story::new();
+    let (other, other_back) = (key(1, 2, 0x33), key(2, 1, 0x44));
+    story.write(0);
+    story.send(other, ONLY, 0);
+    story.answer(other_back, ACK, 0, POSITIVE);
+    let answered = |story: &mut Story, flow| {
+        story.answer(flow, READ_FIRST, 1, POSITIVE);
+        story.send(flow, READ_MIDDLE, 2);
+        story.send(flow, READ_MIDDLE, 3);
+        story.answer(flow, READ_LAST, 4, POSITIVE);
+    };
+    story.ask(READ, 1);
+    answered(&mut story, back());
+    story.send(other, READ, 1);
+    answered(&mut story, other_back);
+    // Both ask again; the second for a later response of those with the same
+    // numbers, and its answer comes first.
+    story.ask(READ, 3);
+    story.send(other, READ, 2);
+    story.send(other_back, READ_MIDDLE, 2);
+    story.send(other_back, READ_MIDDLE, 3);
+    let lost = story.reply(READ_FIRST, 3, POSITIVE);
+    let mut found = story.findings();
+    found.retain(|finding| finding.id == "read-response-loss");
+    let of = |subject| {
+        let mut of = found.iter().filter(|found| found.subject == subject);
+        of.next().unwrap_or_else(|| panic!("{found:#?}"))
+    };
+    let first = of(Subject::Flow(back()));
+    assert_eq!(
+        (first.count("packets_lost"), first.frames()),
+        (1, vec![lost])
+    );
+    assert_eq!(of(Subject::Flow(other_back)).count("packets_lost"), 1);
+}
+
+#[test]
+fn what_fills_a_hole_after_a_timeout_was_counted_twice() {
+    let mut story = Story::new();
+    story.write(0);
+    story.write4(1, &[2]);
+    story.wait_ms(70);
+    for (psn, opcode) in (1..).zip([FIRST, MIDDLE, MIDDLE, LAST]) {
+        story.ask(opcode, psn);
+    }
+    story.ack(4);
+    let timeout = story.one("timeout").count("packets_sent_again");
+    let loss = story.one("packet-loss");
+    assert_eq!((timeout, loss.count("packets_sent_again")), (4, 0));
+    assert_eq!(
+        (loss.count("packets_lost"), loss.count("lost_in_other_runs")),
+        (1, 1)
+    );
+    assert!(
+        loss.summary.contains("1 lost packet came again in a run"),
+        "{}",
+        loss.summary
+    );
+}
+
+#[test]
+fn packets_sent_again_for_no_known_reason_were_in_no_finding() {
+    let mut story = Story::new();
+    // No answer is in the capture.
+    for psn in 0..4 {
+        story.ask(ONLY, psn);
+    }
+    let again = [2, 3].map(|psn| story.ask(ONLY, psn));
+    let found = story.one("sent-again");
+    assert_eq!(
+        (found.severity, found.count("packets_sent_again")),
+        (Severity::Info, 2)
+    );
+    assert_eq!(found.frames(), again);
+    // A READ asked for again at once, of which no response shows a loss.
+    let mut story = Story::new();
+    story.write(0);
+    story.ask(READ, 1);
+    story.ask(READ, 1);
+    let found = story.one("sent-again");
+    assert_eq!(
+        (found.count("packets_sent_again"), found.count("reads")),
+        (1, 1)
+    );
+}

@@ -1,5 +1,7 @@
 //! Stories of a few packets each, told to a tracker.
 
+mod pairing;
+
 use std::net::IpAddr;
 
 use super::*;
@@ -499,47 +501,6 @@ fn one_direction_alone_is_followed_all_the_same() {
     );
 }
 
-/// Four queue pairs that all begin with PSN 0 and take turns.
-fn alike(sport: fn(u32) -> u16) -> Vec<(Option<u32>, u32, How)> {
-    let mut story = Story::default();
-    for psn in 0..8 {
-        for qp in 0..4 {
-            let mut ask = story.record(key(true, 0x20 + qp), ONLY, psn);
-            ask.sport = sport(qp);
-            story.tell(&ask);
-        }
-        for qp in 0..4 {
-            let mut ack = story.record(key(false, 0x10 + qp), ACK, psn);
-            ack.sport = sport(qp);
-            ack.aeth = Some(Aeth {
-                syndrome: 0x1f,
-                msn: Msn::new(0),
-            });
-            story.tell(&ack);
-        }
-    }
-    let connections = story.tracker.connections();
-    let ends = connections.iter().filter(|c| c.a.initial_psn.is_some());
-    ends.map(|c| (c.a.qp.map(QpNumber::get), c.b.qp.unwrap().get(), c.how))
-        .collect()
-}
-
-#[test]
-fn alike_queue_pairs_are_paired_by_their_source_ports() {
-    let sport =
-        |qp| super::pairing::source_port(QpNumber::new(0x10 + qp), QpNumber::new(0x20 + qp));
-    let right: Vec<_> = (0..4)
-        .map(|qp| (Some(0x10 + qp), 0x20 + qp, How::Inferred))
-        .collect();
-    assert_eq!(alike(sport), right);
-}
-
-#[test]
-fn what_nothing_tells_apart_is_not_guessed() {
-    let unpaired: Vec<_> = (0..4).map(|qp| (None, 0x20 + qp, How::Unpaired)).collect();
-    assert_eq!(alike(|_| 0xc000), unpaired);
-}
-
 #[test]
 fn a_damaged_packet_proves_nothing() {
     let mut story = Story::default();
@@ -581,41 +542,21 @@ fn the_number_of_flows_is_bounded() {
     assert_eq!(story.heard.messages.len() as u64, packets);
 }
 
+/// Clocks may jump as far as they can: what is told of congestion meanwhile
+/// has no rate, and nothing overflows.
 #[test]
-fn a_first_packet_that_is_refused_finds_its_answer() {
+fn pauses_as_long_as_time_goes_add_up_to_no_more() {
     let mut story = Story::default();
-    story.ask(FIRST, 5);
-    story.reply(ACK, 5, 0x62);
-    story.end();
-    assert_eq!(story.flow(true).how, How::Inferred);
-    assert!(story.heard.messages[0].refused.is_some());
-}
-
-#[test]
-fn a_queue_pair_connected_to_itself_answers_itself() {
-    let mut story = Story::default();
-    let end = IpAddr::from([10, 0, 0, 1]);
-    let own = FlowKey {
-        src: end,
-        dst: end,
-        dest_qp: QpNumber::new(0x12),
-    };
-    for psn in 0..5 {
-        let ask = story.record(own, ONLY, psn);
-        story.tell(&ask);
-        let mut ack = story.record(own, ACK, psn);
-        ack.aeth = Some(Aeth {
-            syndrome: 0x1f,
-            msn: Msn::new(psn),
-        });
-        story.tell(&ack);
+    for (round, now_ns) in (0..6).zip([i64::MIN, i64::MAX - 1_000_000].iter().cycle()) {
+        story.now_ns = *now_ns;
+        for psn in 40 * round..40 * (round + 1) {
+            story.ask(ONLY, psn);
+        }
+        story.ack(40 * round + 39);
+        story.reply(0x81, 0, 0);
     }
-    story.end();
-    let flow = story.tracker.flows().next().unwrap();
-    assert_eq!((flow.requests.new, flow.acks, flow.acks_own), (5, 5, 5));
-    assert_eq!(flow.peer, Some(flow.id));
-    assert_eq!(flow.latency.count(), 5);
-    let connections = story.tracker.connections();
-    assert_eq!(connections.len(), 1);
-    assert_eq!(connections[0].a.qp, connections[0].b.qp);
+    let flow = story.flow(true);
+    assert!(flow.peer.is_some() && flow.requests.packets == 240);
+    let throttled = story.tracker.throttled(flow);
+    assert!(throttled.is_none_or(|t| t.before_bps > 0.0 && t.after_bps.is_finite()));
 }
