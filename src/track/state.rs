@@ -6,6 +6,7 @@ use super::{
     open::OpenMessages,
     pairing::Suspects,
     sequence::{Hole, Pos, Sequence},
+    throttle::PAUSE_NS,
 };
 use crate::wire::types::Psn;
 
@@ -171,6 +172,9 @@ impl FlowState {
         } else {
             0
         };
+        if self.silence_ns >= PAUSE_NS {
+            self.paused_ns = self.paused_ns.saturating_add(self.silence_ns);
+        }
         self.active_ns = record.ts_ns;
         self.silence_ns
     }

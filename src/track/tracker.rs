@@ -11,7 +11,6 @@ use super::{
     peers::Expected,
     recent::Recent,
     state::Earlier,
-    throttle::PAUSE_NS,
 };
 use crate::wire::opcode::{Transport, Verb};
 
@@ -332,9 +331,6 @@ impl Tracker {
     fn watch<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
         let flow = &mut self.flows[slot];
         let silence_ns = flow.state.active(record);
-        if silence_ns >= PAUSE_NS {
-            flow.state.paused_ns = flow.state.paused_ns.saturating_add(silence_ns);
-        }
         let outstanding = flow.state.messages.len() as u32;
         if outstanding > 0 && silence_ns >= self.limits.stall_ns {
             let kind = EventKind::Stall {
