@@ -275,17 +275,18 @@ impl Job {
         chunk.ends.clear();
         chunk.observed.clear();
         for raw in batch.packets() {
-            let observed = match decode(&raw, &self.options) {
+            // Borrowed: a decoded packet is hundreds of bytes.
+            let observed = match &decode(&raw, &self.options) {
                 Ok(packet) if packet.is_control() => Observed::Skipped(Reason::Control, raw.link),
-                Ok(packet) if self.filter.is_empty() || self.filter.matches(&packet) => {
+                Ok(packet) if self.filter.is_empty() || self.filter.matches(packet) => {
                     if self.print {
-                        printer.packet(&raw, &packet, &mut chunk.text);
+                        printer.packet(&raw, packet, &mut chunk.text);
                     }
                     chunk.ends.push(chunk.text.len());
                     if !self.observe {
                         continue;
                     }
-                    Observed::Packet(Record::new(&raw, &packet))
+                    Observed::Packet(Record::new(&raw, packet))
                 }
                 Ok(_) => Observed::FilteredOut,
                 Err(skip) => Observed::Skipped(skip.reason, raw.link),

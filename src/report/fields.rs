@@ -64,7 +64,9 @@ impl Fields<'_> {
     #[inline]
     pub(super) fn str(&mut self, value: &str) {
         self.0.push(b',');
-        self.0.extend_from_slice(value.as_bytes());
+        if !value.is_empty() {
+            self.0.extend_from_slice(value.as_bytes());
+        }
     }
 
     pub(super) fn list<T: Copy>(&mut self, items: &[T], write: impl Fn(&mut Vec<u8>, T)) {

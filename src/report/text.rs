@@ -60,6 +60,30 @@ const fn eight_digits(value: u64) -> u64 {
 const ZEROS: u64 = u64::from_le_bytes(*b"00000000");
 const EIGHT: u64 = 100_000_000;
 
+/// The numbers that a byte can be, with a dot behind them, and their digits.
+static OCTETS: [([u8; 4], u8); 256] = {
+    let mut octets = [([b'.'; 4], 1); 256];
+    let mut value = 0;
+    while value < 256 {
+        let digits = [value / 100, value / 10 % 10, value % 10];
+        let (text, len) = &mut octets[value];
+        *len = if value < 10 {
+            1
+        } else if value < 100 {
+            2
+        } else {
+            3
+        };
+        let mut place = 0;
+        while place < *len {
+            text[place as usize] = b'0' + digits[(3 - *len + place) as usize] as u8;
+            place += 1;
+        }
+        value += 1;
+    }
+    octets
+};
+
 /// Decimal number.
 #[inline]
 pub(super) fn dec(out: &mut Vec<u8>, value: impl Number) {
@@ -67,6 +91,15 @@ pub(super) fn dec(out: &mut Vec<u8>, value: impl Number) {
     if negative {
         out.push(b'-');
     }
+    if value < 256 {
+        let (text, len) = &OCTETS[value as usize];
+        append(out, text, usize::from(*len));
+    } else {
+        larger_dec(out, value);
+    }
+}
+
+fn larger_dec(out: &mut Vec<u8>, value: u64) {
     if value < EIGHT {
         let digits = eight_digits(value);
         // Of a zero one digit is written.
@@ -74,13 +107,9 @@ pub(super) fn dec(out: &mut Vec<u8>, value: impl Number) {
         let text = (digits | ZEROS) >> (leading * 8);
         append(out, &text.to_le_bytes(), 8 - leading as usize);
     } else {
-        long_dec(out, value);
+        larger_dec(out, value / EIGHT);
+        out.extend_from_slice(&(eight_digits(value % EIGHT) | ZEROS).to_le_bytes());
     }
-}
-
-fn long_dec(out: &mut Vec<u8>, value: u64) {
-    dec(out, value / EIGHT);
-    out.extend_from_slice(&(eight_digits(value % EIGHT) | ZEROS).to_le_bytes());
 }
 
 /// `0x` and exactly `digits` hexadecimal digits, 16 at most.
@@ -104,12 +133,17 @@ pub(super) fn hex_short(out: &mut Vec<u8>, value: u64) {
 pub(super) fn ip(out: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
-            for (i, octet) in v4.octets().into_iter().enumerate() {
-                if i > 0 {
-                    out.push(b'.');
+            let mut text = [0; 16];
+            let mut end = 0;
+            for octet in v4.octets() {
+                let (digits, len) = &OCTETS[usize::from(octet)];
+                if let Some(place) = text.get_mut(end..end + 4) {
+                    place.copy_from_slice(digits);
                 }
-                dec(out, octet);
+                end += usize::from(*len) + 1;
             }
+            // But for the last dot.
+            append(out, &text, end - 1);
         }
         IpAddr::V6(v6) => {
             let _ = write!(out, "{v6}");

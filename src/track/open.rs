@@ -290,11 +290,11 @@ impl OpenMessages {
                     return true;
                 }
                 back.cut = true;
-                self.list.push_back(Open::new(packet, pos, span));
+                self.push(Open::new(packet, pos, span));
                 return gap > 0;
             }
             let begins = self.list.is_empty();
-            self.list.push_back(Open::new(packet, pos, span));
+            self.push(Open::new(packet, pos, span));
             return gap > 0 || begins;
         }
         if let Some(back) = back {
@@ -305,11 +305,20 @@ impl OpenMessages {
                 return true;
             }
             back.cut = true;
-            self.list.push_back(Open::new(packet, pos, span));
+            self.push(Open::new(packet, pos, span));
             return gap > 0;
         }
-        self.list.push_back(Open::new(packet, pos, span));
+        self.push(Open::new(packet, pos, span));
         true
+    }
+
+    #[inline]
+    fn push(&mut self, open: Open) {
+        if self.list.capacity() == 0 {
+            // Of a million flows most have one message at a time.
+            self.list.reserve_exact(1);
+        }
+        self.list.push_back(open);
     }
 
     /// Whether a WRITE whose length is known goes as far as `pos`.

@@ -32,7 +32,43 @@ type Host = (IpAddr, IpAddr, Psn);
 pub(super) struct Waiting {
     /// How often all were forgotten.
     generation: u32,
-    flows: HashMap<Host, Vec<u32>, foldhash::fast::RandomState>,
+    flows: HashMap<Host, Slots, foldhash::fast::RandomState>,
+}
+
+/// Flows, in the order in which they came: nearly always one, which needs no
+/// memory of its own.
+#[derive(Debug)]
+enum Slots {
+    One([u32; 1]),
+    Many(Vec<u32>),
+}
+
+impl Slots {
+    fn as_slice(&self) -> &[u32] {
+        match self {
+            Self::One(one) => one,
+            Self::Many(many) => many,
+        }
+    }
+
+    fn add(&mut self, slot: u32) {
+        let slots = self.as_slice();
+        if slots.len() >= MAX_ALIKE || slots.contains(&slot) {
+            return;
+        }
+        match self {
+            Self::One([first]) => *self = Self::Many(vec![*first, slot]),
+            Self::Many(many) => many.push(slot),
+        }
+    }
+
+    fn retain(&mut self, mut usable: impl FnMut(&u32) -> bool) {
+        match self {
+            Self::One([first]) if usable(first) => {}
+            Self::One(_) => *self = Self::Many(Vec::new()),
+            Self::Many(many) => many.retain(usable),
+        }
+    }
 }
 
 impl Waiting {
@@ -55,10 +91,10 @@ impl Waiting {
             self.flows.clear();
             self.generation += 1;
         }
-        let flows = self.flows.entry((src, dst, psn)).or_default();
-        if flows.len() < MAX_ALIKE && !flows.contains(&slot) {
-            flows.push(slot);
-        }
+        let flows = self.flows.entry((src, dst, psn));
+        flows
+            .and_modify(|flows| flows.add(slot))
+            .or_insert(Slots::One([slot]));
         true
     }
 
@@ -80,8 +116,9 @@ impl Waiting {
                 generation,
             };
         };
-        let before = flows.len();
+        let before = flows.as_slice().len();
         flows.retain(usable);
+        let flows = flows.as_slice();
         Candidates {
             shared: flows.len() < before,
             flows,
@@ -128,6 +165,17 @@ impl Suspects {
     ) -> Option<Found> {
         if candidates.flows.is_empty() || self.answers >= MAX_ANSWERS {
             return None;
+        }
+        if let ([slot], 0) = (candidates.flows, self.answers)
+            && !candidates.shared
+            && !self.several
+        {
+            // Nearly always: nobody else is to be remembered.
+            let slot = *slot;
+            return Some(Found {
+                slot,
+                certain: true,
+            });
         }
         if self.answers == 0 || self.generation != candidates.generation {
             self.flows = candidates.flows.to_vec();
