@@ -102,11 +102,17 @@ impl Talk {
         self
     }
 
+    /// An answer of any kind.
+    pub fn reply(self, opcode: u8, psn: u32, ext: &[u8], payload: usize) -> Self {
+        let mut bytes = craft::bth(opcode, 0, CLIENT, false, psn);
+        bytes.extend(ext);
+        bytes.extend(vec![psn as u8; payload]);
+        self.push(true, &bytes)
+    }
+
     /// An acknowledgement with this syndrome.
     pub fn answer(self, syndrome: u8, psn: u32) -> Self {
-        let mut bytes = craft::bth(0x11, 0, CLIENT, false, psn);
-        bytes.extend([syndrome, 0, 0, 1]);
-        self.push(true, &bytes)
+        self.reply(0x11, psn, &[syndrome, 0, 0, 1], 0)
     }
 
     /// A positive one.
@@ -135,9 +141,7 @@ impl Talk {
 
     /// The answer to it.
     pub fn atomic_answer(self, psn: u32) -> Self {
-        let mut bytes = craft::bth(0x12, 0, CLIENT, false, psn);
-        bytes.extend([31, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9]);
-        self.push(true, &bytes)
+        self.reply(0x12, psn, &[31, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9], 0)
     }
 
     /// The same conversation between two other queue pairs of the same hosts.
