@@ -94,8 +94,8 @@ impl Flow {
         }
     }
 
-    /// Whether an ACK shows that the responder got a copy too: nothing asked
-    /// for it, and it is no copy itself.
+    /// Whether an ACK shows that the responder got a copy too: it says again
+    /// what another one said, and is no copy of that.
     fn answer_to_copy<L: Listener>(
         &mut self,
         pos: Pos,
@@ -111,7 +111,10 @@ impl Flow {
             earlier.age_ns <= limits.copy_window_ns && earlier.likeness != Likeness::Different
         });
         let stale = self.state.acked.is_some_and(|acked| pos < acked);
-        if !copied && (stale || !self.state.messages.awaits(pos)) {
+        // The first one answers the original, if that asked.
+        let asked = self.state.asked_ack.contains(record.psn) && earlier.is_none();
+        let of_copy = self.state.copied.contains(record.psn) && !asked;
+        if of_copy && !copied && (stale || !self.state.messages.awaits(pos)) {
             self.state.copies -= 1;
             self.requests.mirror_duplicates -= 1;
             self.requests.duplicates += 1;
@@ -151,7 +154,8 @@ impl Flow {
                 .messages
                 .next_acked(&mut at, end - 1, packet, by, &mut acked)
         {
-            self.ended(&open, Some(packet.ts_ns()), listener);
+            let acked_ns = open.covered_ns().unwrap_or(packet.ts_ns());
+            self.ended(&open, Some(acked_ns), listener);
         }
         self.acks_own += u64::from(acked.own);
         self.acks_skipped += u64::from(acked.covered);

@@ -54,6 +54,9 @@ pub(super) struct Open {
     cut: bool,
     /// Its last packet asks for an acknowledgement.
     ack_req: bool,
+    /// Time of the first acknowledgement that covers more than was seen of it:
+    /// its own, where no more of it comes.
+    covered_ns: Option<i64>,
     answer: Answer,
     refused: Option<AethKind>,
 }
@@ -92,6 +95,7 @@ impl Open {
             tail: info.position.ends(),
             cut: false,
             ack_req: packet.ack_req(),
+            covered_ns: None,
             answer,
             refused: None,
         }
@@ -135,6 +139,7 @@ impl Open {
         }
         if pos >= self.last {
             self.last = pos;
+            self.covered_ns = None;
             if position.ends() {
                 self.tail = true;
                 self.opcode = packet.opcode();
@@ -165,6 +170,12 @@ impl Open {
     pub fn bytes(&self) -> u64 {
         let named = self.remote.filter(|_| !self.malformed());
         named.map_or(self.payload, |remote| remote.len.into())
+    }
+
+    /// Time of an acknowledgement that came before its last packet was seen,
+    /// where that never was.
+    pub const fn covered_ns(&self) -> Option<i64> {
+        self.covered_ns
     }
 
     /// As [`Message::latency_ns`].
@@ -266,6 +277,20 @@ pub(super) type InPlace = bool;
 impl OpenMessages {
     pub fn len(&self) -> usize {
         self.list.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Messages that are under way or wait for an answer that they asked for.
+    pub fn waiting(&self) -> u32 {
+        let waits = |open: &&Open| match open.answer {
+            Answer::Ack => (open.ack_req || open.grows()) && open.covered_ns.is_none(),
+            Answer::Responses(_) | Answer::Atomic => true,
+            Answer::None => false,
+        };
+        self.list.iter().filter(waits).count() as u32
     }
 
     /// Takes in a packet at or ahead of the expected PSN. `gap` is the number
@@ -437,17 +462,20 @@ impl OpenMessages {
         acked: &mut Acked,
     ) -> Option<Open> {
         loop {
-            let Some(open) = self.list.get(*at).filter(|open| open.first <= pos) else {
+            let over = self.list.get(*at + 1).is_some_and(|next| next.first <= pos);
+            let Some(open) = self.list.get_mut(*at).filter(|open| open.first <= pos) else {
                 self.unanswered = 0;
                 return None;
             };
             let waits = match open.answer {
+                Answer::Ack if open.tail || over => open.last > pos,
                 // The end of one that was cut may still come, until what
                 // follows it is acknowledged.
-                Answer::Ack if open.tail => open.last > pos,
                 Answer::Ack => {
-                    let next = self.list.get(*at + 1);
-                    open.last > pos || next.is_none_or(|next| next.first > pos)
+                    if open.last < pos {
+                        open.covered_ns.get_or_insert(packet.ts_ns());
+                    }
+                    true
                 }
                 // Answers of their own are to come, again if need be.
                 Answer::Responses(_) | Answer::Atomic => true,
@@ -466,7 +494,9 @@ impl OpenMessages {
                 0 => self.list.pop_front(),
                 at => self.list.remove(at),
             }?;
-            open.latest(packet);
+            if open.covered_ns.is_none() {
+                open.latest(packet);
+            }
             return Some(open);
         }
     }

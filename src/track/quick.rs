@@ -12,7 +12,7 @@ use super::{
     open::By,
     record::Facts,
     sequence::{self, Pos},
-    tracker::{MAX_OPEN, OPEN},
+    tracker::{MAX_OPEN, OPEN, UNANSWERED},
 };
 use crate::wire::{
     aeth::AethKind,
@@ -93,7 +93,7 @@ impl Tracker {
             || !state.awaits(packet.psn())
             || state.silence_before(packet.ts_ns()) >= self.limits.stall_ns
             || state.messages.len() >= OPEN[0]
-            || state.messages.unanswered as usize >= OPEN[0]
+            || state.messages.unanswered as usize >= UNANSWERED
             || self.open >= MAX_OPEN
         {
             return false;

@@ -239,6 +239,7 @@ impl Flow {
             Verdict::Copy => {
                 self.requests.mirror_duplicates += 1;
                 self.state.copies += 1;
+                self.state.copied.note(record.psn);
                 self.emit(listener, record, EventKind::MirrorDuplicate);
             }
         }

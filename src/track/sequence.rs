@@ -15,6 +15,26 @@ pub(super) const fn psn(pos: Pos) -> Psn {
     Psn::new(pos as u32)
 }
 
+/// The positions noted last, a few.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Few {
+    /// PSNs, one added, so that zero is none.
+    psns: [u32; 8],
+    next: u8,
+}
+
+impl Few {
+    #[inline]
+    pub const fn note(&mut self, psn: Psn) {
+        self.psns[(self.next % 8) as usize] = psn.get() + 1;
+        self.next = self.next.wrapping_add(1);
+    }
+
+    pub fn contains(&self, psn: Psn) -> bool {
+        self.psns.contains(&(psn.get() + 1))
+    }
+}
+
 /// Holes kept apart; beyond, the oldest are only counted.
 const MAX_HOLES: usize = 1024;
 
@@ -269,6 +289,17 @@ mod tests {
         let hole = seq.fill(108, 1).unwrap();
         assert_eq!(hole.asked, Some(Cause::SequenceNak));
         assert_eq!(seq.missing(), (7, 2));
+    }
+
+    #[test]
+    fn the_last_few_are_remembered() {
+        let mut few = Few::default();
+        assert!(!few.contains(at(0)));
+        for psn in 0..300 {
+            few.note(at(psn));
+            assert!(few.contains(at(psn)) && few.contains(at(psn.saturating_sub(7))));
+        }
+        assert!(!few.contains(at(291)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
     open::OpenMessages,
     pairing::Suspects,
     record::Facts,
-    sequence::{Hole, Pos, Sequence},
+    sequence::{Few, Hole, Pos, Sequence},
     throttle::PAUSE_NS,
 };
 use crate::wire::types::Psn;
@@ -107,8 +107,11 @@ pub(super) struct FlowState {
     pub acked: Option<Pos>,
     /// Time of the last request or answer.
     pub active_ns: i64,
-    /// Silences between them that are pauses, in all.
+    /// Silences between them that are pauses, in all: nothing waits for an
+    /// answer, as far as there are answers.
     pub paused_ns: i64,
+    /// Such pauses.
+    pub pauses: u64,
     /// Time between the packet before the current one, in either direction,
     /// and that.
     silence_ns: i64,
@@ -121,6 +124,10 @@ pub(super) struct FlowState {
     pub in_response: bool,
     /// Copies that the responder may still answer.
     pub copies: u32,
+    /// The last packets of which there were copies, and the last ones that
+    /// asked for an acknowledgement.
+    pub copied: Few,
+    pub asked_ack: Few,
     /// IPv4 identification of the newest packet, and whether it counts up.
     newest_id: u16,
     counts_up: bool,
@@ -158,6 +165,9 @@ impl FlowState {
         self.newest_id = id;
         // A requester sends new packets only once it has caught up.
         self.run = None;
+        if packet.ack_req() {
+            self.asked_ack.note(packet.psn());
+        }
     }
 
     /// Takes note that everything before `end` was acknowledged.
@@ -172,8 +182,9 @@ impl FlowState {
     #[inline]
     pub fn active(&mut self, ts_ns: i64) -> i64 {
         self.silence_ns = self.silence_before(ts_ns);
-        if self.silence_ns >= PAUSE_NS {
+        if self.silence_ns >= PAUSE_NS && (self.acked.is_none() || self.messages.is_empty()) {
             self.paused_ns = self.paused_ns.saturating_add(self.silence_ns);
+            self.pauses += 1;
         }
         self.active_ns = ts_ns;
         self.silence_ns

@@ -1,9 +1,9 @@
 //! Whether a sender slowed down when it was told of congestion.
 //!
 //! Rates are bytes of payload over the time in which the connection was busy:
-//! an application that pauses has not slowed down. What a flow had sent is
-//! taken down when its first CNP comes and when its latest one does; before
-//! that, nothing is kept.
+//! an application that pauses, with nothing that waits for an answer, has not
+//! slowed down. What a flow had sent is taken down when its first CNP comes and
+//! when its latest one does; before that, nothing is kept.
 
 use super::{Flow, Tracker};
 
@@ -11,6 +11,8 @@ use super::{Flow, Tracker};
 pub(super) const PAUSE_NS: i64 = 10_000_000;
 /// Packets of data on either side of the first CNP that make a rate.
 const ENOUGH: u64 = 32;
+/// Packets of data that there are to a pause, at least, where there is a rate.
+const PACKETS_A_PAUSE: u64 = 8;
 /// What a sender slows down to at least, in per cent of what it sent before.
 const SLOWED: u64 = 90;
 
@@ -21,6 +23,7 @@ struct Sent {
     packets: u64,
     bytes: u64,
     paused_ns: i64,
+    pauses: u64,
 }
 
 impl Sent {
@@ -33,6 +36,7 @@ impl Sent {
             packets: sender.requests.packets + sender.responses.packets,
             bytes: sender.payload_bytes,
             paused_ns: asks.state.paused_ns,
+            pauses: asks.state.pauses,
         }
     }
 
@@ -44,15 +48,28 @@ impl Sent {
             .saturating_sub(self.ts_ns)
             .saturating_sub(paused_ns);
         let (packets, bytes) = (to.packets - self.packets, to.bytes - self.bytes);
-        (busy_ns > 0 && packets >= ENOUGH && bytes > 0).then(|| bytes as f64 * 8e9 / busy_ns as f64)
+        // What is left between many pauses is no time to tell a rate from; and
+        // who sends a packet now and then may be held back to that.
+        let pauses = (to.pauses - self.pauses).saturating_mul(PACKETS_A_PAUSE);
+        let enough = packets >= ENOUGH.max(pauses) && bytes > 0 && busy_ns > 0;
+        enough.then(|| bytes as f64 * 8e9 / busy_ns as f64)
     }
 }
 
 /// What a sender had sent when its first CNP came, and its latest one.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
+    /// Its own requests keep the connection busy, rather than the other side's.
+    asks: bool,
     first: Sent,
     latest: Sent,
+}
+
+impl Told {
+    /// What a sender has sent by now, by the same clock as before.
+    const fn now(&self, sender: &Flow, other: &Flow) -> Sent {
+        Sent::now(sender, if self.asks { sender } else { other })
+    }
 }
 
 /// What a sender made of being told of congestion.
@@ -86,9 +103,15 @@ impl Tracker {
     pub(super) fn told(&mut self, slot: usize) {
         let Some(peer) = self.peer(slot) else { return };
         let (sender, other) = (&self.flows[peer], &self.flows[slot]);
-        let now = Sent::now(sender, asking(sender, other));
+        let told = sender.told.as_deref();
+        let asks = told.map_or(
+            sender.requests.packets >= sender.responses.packets,
+            |told| told.asks,
+        );
+        let now = Sent::now(sender, if asks { sender } else { other });
         let told = self.flows[peer].told.get_or_insert_with(|| {
             Box::new(Told {
+                asks,
                 first: now,
                 latest: now,
             })
@@ -107,6 +130,7 @@ impl Tracker {
             packets: 0,
             bytes: 0,
             paused_ns: 0,
+            pauses: 0,
         };
         let before_bps = start.rate(&told.first)?;
         if let Some(after_bps) = told.first.rate(&told.latest) {
@@ -118,22 +142,12 @@ impl Tracker {
         }
         // Who was told once and is as fast as before may have been slower in
         // between.
-        let end = Sent::now(flow, asking(flow, other));
+        let end = told.now(flow, other);
         let throttled = Throttled {
             before_bps,
             after_bps: told.first.rate(&end)?,
             while_told: false,
         };
         throttled.slowed().then_some(throttled)
-    }
-}
-
-/// Of a sender's flow and the opposite one, that whose requests keep the
-/// connection busy.
-const fn asking<'f>(sender: &'f Flow, other: &'f Flow) -> &'f Flow {
-    if sender.requests.packets >= sender.responses.packets {
-        sender
-    } else {
-        other
     }
 }

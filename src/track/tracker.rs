@@ -67,9 +67,11 @@ pub struct Evicted {
 
 /// Messages of a flow kept under way while answers come, when none come, and
 /// when there are too many over all flows.
-pub(super) const OPEN: [usize; 3] = [1024, 64, 8];
+pub(super) const OPEN: [usize; 3] = [1 << 14, 64, 8];
+/// Messages given up since the last answer from which on no answers come.
+pub(super) const UNANSWERED: usize = 1024;
 /// Messages under way over all flows before each flow has to keep fewer.
-pub(super) const MAX_OPEN: usize = 1 << 20;
+pub(super) const MAX_OPEN: usize = 1 << 19;
 
 /// Places of the cache in front of the map of flows: a power of two.
 const CACHE: usize = 1 << 10;
@@ -318,7 +320,7 @@ impl Tracker {
         }
         let before = flow.state.messages.len();
         while let Some(open) = flow.state.messages.settle(keep) {
-            flow.ended(&open, None, listener);
+            flow.ended(&open, open.covered_ns(), listener);
         }
         self.open -= before - flow.state.messages.len();
     }
@@ -327,8 +329,11 @@ impl Tracker {
     fn watch<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
         let flow = &mut self.flows[slot];
         let silence_ns = flow.state.active(record.ts_ns);
-        let outstanding = flow.state.messages.len() as u32;
-        if outstanding > 0 && silence_ns >= self.limits.stall_ns {
+        if silence_ns < self.limits.stall_ns {
+            return;
+        }
+        let outstanding = flow.state.messages.waiting();
+        if outstanding > 0 {
             let kind = EventKind::Stall {
                 silence_ns,
                 outstanding,
@@ -377,7 +382,7 @@ impl Tracker {
         }
         let keep = if self.open > MAX_OPEN {
             OPEN[2]
-        } else if self.flows[slot].state.messages.unanswered as usize >= OPEN[0] {
+        } else if self.flows[slot].state.messages.unanswered as usize >= UNANSWERED {
             OPEN[1]
         } else {
             OPEN[0]
