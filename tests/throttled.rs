@@ -98,6 +98,34 @@ fn pauses_are_no_change_of_rate() {
     assert!((percent(&row) - 50.0).abs() < 4.0, "{row}");
 }
 
+/// One request at a time, and answers that take longer and longer.
+#[test]
+fn a_sender_that_waits_for_its_answers_does_not_pause() {
+    let mut talk = Talk::default();
+    for psn in 0..100 {
+        talk = talk.write(psn).ack(psn);
+    }
+    talk = talk.cnp();
+    for psn in 100..200 {
+        talk = talk.write(psn).wait_us(12_000).ack(psn);
+    }
+    let (row, finding) = judged(&talk.cnp());
+    assert!(percent(&row) < 1.0, "{row}");
+    let summary = finding["summary"].as_str().unwrap();
+    assert!(summary.contains("slowed to 0 %"), "{summary}");
+}
+
+/// Whether the application or the network card makes these wait cannot be told.
+#[test]
+fn packets_now_and_then_have_no_rate() {
+    let mut talk = writes(Talk::default(), 0, 100, 20).cnp();
+    for psn in 100..200 {
+        talk = talk.write(psn).ack(psn).wait_us(11_000);
+    }
+    let (row, _) = judged(&talk.cnp());
+    assert!(row["throttled"].is_null(), "{row}");
+}
+
 #[test]
 fn of_few_packets_nothing_is_said() {
     for (before, after) in [(20, 200), (200, 20)] {
