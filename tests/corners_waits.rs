@@ -84,3 +84,19 @@ fn copies_and_a_request_that_was_not_captured() {
     assert_eq!(requests(&follow(&talk)).duplicates, 0);
     assert_eq!(requests(&follow(&talk)).mirror_duplicates, 1);
 }
+
+/// A mirror that copies everything copies NAKs too; each was sent once.
+#[test]
+fn copies_of_answers_count_once() {
+    let talk = Talk::default().write(0).copy().ack(0).copy();
+    let talk = talk.write(1).unseen().write(2).copy().nak(1).copy();
+    let talk = talk.write(1).copy().write(2).copy().ack(2).copy();
+    let talk = talk.write(3).copy().answer(0x20, 3).copy().wait_us(700);
+    let tracked = follow(&talk.write(3).copy().ack(3).copy());
+    let answers = flow(&tracked, CLIENT);
+    assert_eq!((answers.acks, answers.rnr_naks), (3, 1));
+    assert_eq!(answers.naks().collect::<Vec<_>>().len(), 1);
+    assert_eq!(answers.naks[0], 1);
+    assert_eq!((answers.acknowledgements, answers.answer_copies), (10, 5));
+    assert_eq!(requests(&tracked).duplicates, 0);
+}

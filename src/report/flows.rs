@@ -195,10 +195,8 @@ const TROUBLES: &[Trouble] = &[
         name: "mirror duplicates",
         kind: Kind::Notice,
         count: |flow| {
-            both(flow)
-                .iter()
-                .map(|counts| counts.mirror_duplicates)
-                .sum()
+            let copies = both(flow).map(|counts| counts.mirror_duplicates);
+            copies.iter().sum::<u64>() + flow.answer_copies
         },
     },
     Trouble {

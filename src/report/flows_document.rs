@@ -330,7 +330,7 @@ impl FlowRow {
             cnps: flow.cnps,
             ce: flow.ce,
             messages: flow.messages,
-            mirror_duplicates: both(|counts| counts.mirror_duplicates),
+            mirror_duplicates: both(|counts| counts.mirror_duplicates) + flow.answer_copies,
             capture_loss: both(|counts| counts.capture_loss),
             requests: flow.requests.into(),
             responses: flow.responses.into(),

@@ -107,6 +107,9 @@ pub struct Flow {
     pub untracked: u64,
     /// Acknowledgements of every kind (ACK, NAK, RNR NAK, atomic answers).
     pub acknowledgements: u64,
+    /// Of these, copies byte for byte within a short time: they are counted in
+    /// nothing else.
+    pub answer_copies: u64,
     /// Of these, positive ones.
     pub acks: u64,
     /// Of these, NAKs by code; the four codes there are, then all others.
@@ -220,6 +223,7 @@ impl Flow {
             responses: PsnCounts::default(),
             untracked: 0,
             acknowledgements: 0,
+            answer_copies: 0,
             acks: 0,
             naks: [0; NAK_SLOTS],
             rnr_naks: 0,

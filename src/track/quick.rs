@@ -137,6 +137,7 @@ impl Tracker {
         if flow.state.uncertain
             || !asked.is_covered_by(pos, &self.limits)
             || asked.silence_before(packet.ts_ns()) >= self.limits.stall_ns
+            || self.recent.earlier(slot as u32, &packet).is_some()
         {
             return false;
         }

@@ -1,7 +1,7 @@
 //! The packets that passed last, to know a copy from a packet sent again.
 
 use super::{
-    Fingerprint, Record,
+    Fingerprint,
     record::Facts,
     state::{Earlier, Likeness},
 };
@@ -66,12 +66,13 @@ impl Recent {
 
     /// The earlier packet of the flow at `slot` with the same PSN and opcode,
     /// if that is still remembered.
-    pub fn earlier(&self, slot: u32, record: &Record) -> Option<Earlier> {
-        let old = self.places[Self::place(slot, record)];
-        let new = Seen::new(slot, record);
+    #[inline]
+    pub fn earlier(&self, slot: u32, packet: &impl Facts) -> Option<Earlier> {
+        let old = self.places[Self::place(slot, packet)];
+        let new = Seen::new(slot, packet);
         (old.which == new.which).then(|| Earlier {
-            age_ns: record.ts_ns.saturating_sub(old.ts_ns).saturating_abs(),
-            likeness: match (old.what == new.what, record.fingerprint.ip_id) {
+            age_ns: packet.ts_ns().saturating_sub(old.ts_ns).saturating_abs(),
+            likeness: match (old.what == new.what, packet.fingerprint().ip_id) {
                 (false, _) => Likeness::Different,
                 (true, 0) => Likeness::Alike,
                 (true, _) => Likeness::Identical,
@@ -84,7 +85,7 @@ impl Recent {
 mod tests {
     use super::*;
     use crate::{
-        track::FlowKey,
+        track::{FlowKey, Record},
         wire::{
             opcode::Opcode,
             types::{Psn, QpNumber},

@@ -20,6 +20,14 @@ pub(super) struct Earlier {
     pub likeness: Likeness,
 }
 
+impl Earlier {
+    /// Whether the later one is a copy of this one, made on the way or by the
+    /// capture, beyond doubt.
+    pub const fn is_copy(&self, limits: &Limits) -> bool {
+        self.age_ns <= limits.copy_window_ns && matches!(self.likeness, Likeness::Identical)
+    }
+}
+
 /// How two packets with the same PSN compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Likeness {

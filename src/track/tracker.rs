@@ -395,11 +395,20 @@ impl Tracker {
     fn answer<L: Listener>(&mut self, slot: usize, record: &Record, listener: &mut L) {
         let earlier = self.recent.earlier(slot as u32, record);
         self.recent.remember(slot as u32, record);
+        let response = record.opcode.info().verb == Verb::ReadResponse;
+        if !response && earlier.is_some_and(|earlier| earlier.is_copy(&self.limits)) {
+            // It says nothing that the original did not say.
+            let flow = &mut self.flows[slot];
+            flow.acknowledgements += 1;
+            flow.answer_copies += 1;
+            flow.emit(listener, record, EventKind::MirrorDuplicate);
+            return;
+        }
         let requester = self.requester(slot, record);
         if let Some(requester) = requester {
             self.watch(requester, record, listener);
         }
-        if record.opcode.info().verb == Verb::ReadResponse {
+        if response {
             self.read_response(slot, requester, record, earlier, listener);
         } else {
             let flow = &mut self.flows[slot];
