@@ -13,12 +13,32 @@ use common::{
     talk::Talk,
     write,
 };
+use serde_json::{Value, json};
 
 /// Writes packets down as a capture file.
 fn capture_of(dir: &Path, name: &str, packets: Vec<Pkt>) -> PathBuf {
     let mut capture = Capture::of(ETHERNET, []);
     capture.packets = packets;
     write(dir, name, &capture.pcap_as(false, true))
+}
+
+/// What a command prints of a conversation.
+fn printed(args: &[&str], talk: &Talk) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = capture_of(dir.path(), "a.pcap", talk.packets.clone());
+    let mut all: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
+    all.push(path.as_os_str());
+    run(&all).ok("a conversation").stdout
+}
+
+/// The one finding of a kind.
+fn finding(id: &str, args: &[&str], talk: &Talk) -> Value {
+    let args = [&["health", "--format", "json"], args].concat();
+    let document: Value = serde_json::from_str(&printed(&args, talk)).unwrap();
+    let findings = document["findings"].as_array().unwrap();
+    let of_kind: Vec<_> = findings.iter().filter(|found| found["id"] == id).collect();
+    assert_eq!(of_kind.len(), 1, "{document}");
+    of_kind[0].clone()
 }
 
 /// A packet with other bits of DSCP and ECN than none.
@@ -59,4 +79,21 @@ fn comparing_named_only_some_kinds_of_change() {
     ] {
         assert!(line.contains(words), "{line}");
     }
+}
+
+#[test]
+fn notifications_of_a_moment_were_said_to_be_a_rate() {
+    let mut talk = Talk::default().write(0).ack(0);
+    for _ in 0..20 {
+        talk = talk.wait_us(240).cnp();
+    }
+    let found = finding("congestion", &[], &talk);
+    let said = found["summary"].as_str().unwrap();
+    assert!(said.starts_with("20 CNPs told QP 0x000011 of 192.0.2.1 to slow down within 5.00 ms"));
+    assert!(!said.contains("a second"), "{said}");
+    let counts = &found["evidence"]["counts"];
+    assert_eq!(
+        (&counts["within_ns"], &counts["cnps_per_s"]),
+        (&json!(5_000_000), &Value::Null)
+    );
 }
