@@ -82,6 +82,25 @@ fn comparing_named_only_some_kinds_of_change() {
 }
 
 #[test]
+fn answers_of_one_way_were_shown_by_a_request() {
+    let mut talk = Talk::default().write(0).ack(0).write(1).ack(1);
+    // An answer of the side that asks, to a queue pair that asked nothing.
+    let mut stray = Talk::default().wait_us(1000);
+    stray = stray.ask(0x11, 500, false, &[31, 0, 0, 1], 0);
+    talk.packets.extend(stray.between(0x44, 0x33).packets);
+    let found = finding("one-way-capture", &[], &talk);
+    assert_eq!(found["evidence"]["frames"], json!([5]));
+    assert_eq!(
+        found["evidence"]["counts"],
+        json!({"answers": 1, "flows": 1})
+    );
+    assert_eq!(
+        found["summary"],
+        "1 answer of 192.0.2.1 to 192.0.2.2, and not one request of 192.0.2.2 is in the capture."
+    );
+}
+
+#[test]
 fn notifications_of_a_moment_were_said_to_be_a_rate() {
     let mut talk = Talk::default().write(0).ack(0);
     for _ in 0..20 {

@@ -64,30 +64,26 @@ pub(super) fn one_way(case: &Case<'_>) -> Vec<Draft> {
     for ((src, dst), pair) in &case.pairs {
         let (src, dst) = (*src, *dst);
         let back = case.pair(dst, src);
-        let flows = match pair.flows {
-            1 => String::new(),
-            n => format!(" on {} flows", grouped(n)),
-        };
-        let (count, name, summary) = if pair.requests > 0 && back.answers == 0 {
-            let what = plural(pair.requests, "request packet", "request packets");
-            let summary = format!(
-                "{what} of {src} to {dst}{flows}, and not one answer of {dst} is in the capture."
-            );
-            (pair.requests, "requests", summary)
-        } else if pair.answers > 0 && back.requests == 0 {
-            let what = plural(pair.answers, "answer", "answers");
-            let summary = format!(
-                "{what} of {src} to {dst}{flows}, and not one request of {dst} is in the capture."
-            );
-            (pair.answers, "answers", summary)
+        let (share, name, one, other) = if pair.requests.packets > 0 && back.answers.packets == 0 {
+            (pair.requests, "requests", "request packet", "answer")
+        } else if pair.answers.packets > 0 && back.requests.packets == 0 {
+            (pair.answers, "answers", "answer", "request")
         } else {
             continue;
         };
+        let flows = match share.flows {
+            1 => String::new(),
+            n => format!(" on {} flows", grouped(n)),
+        };
+        let summary = format!(
+            "{} of {src} to {dst}{flows}, and not one {other} of {dst} is in the capture.",
+            plural(share.packets, one, &format!("{one}s")),
+        );
         let draft = Draft::new(Subject::Hosts { src, dst }, summary)
-            .count(name, count)
-            .count("flows", pair.flows)
-            .frames(&[pair.first_frame])
-            .cost(0, count);
+            .count(name, share.packets)
+            .count("flows", share.flows)
+            .frames(&share.first_frame)
+            .cost(0, share.packets);
         drafts.push(draft);
     }
     // A map has no order that lasts.
