@@ -41,6 +41,11 @@ fn finding(id: &str, args: &[&str], talk: &Talk) -> Value {
     of_kind[0].clone()
 }
 
+fn summary(id: &str, args: &[&str], talk: &Talk) -> String {
+    let found = finding(id, args, talk);
+    found["summary"].as_str().unwrap().replace('\u{a0}', " ")
+}
+
 /// A packet with other bits of DSCP and ECN than none.
 fn set_tos(packet: &mut Pkt, tos: u8) {
     let ip = &mut packet.data[14..];
@@ -115,4 +120,60 @@ fn notifications_of_a_moment_were_said_to_be_a_rate() {
         (&counts["within_ns"], &counts["cnps_per_s"]),
         (&json!(5_000_000), &Value::Null)
     );
+}
+
+#[test]
+fn sentences_about_copies_were_broken() {
+    let copied = |psn| Talk::default().write(0).ack(0).write(psn).copy().ack(psn);
+    let mut talk = copied(1);
+    assert_eq!(
+        summary("mirror-duplicates", &[], &talk),
+        "1 packet is in the capture twice."
+    );
+    talk.packets.extend(copied(1).between(0x44, 0x33).packets);
+    assert_eq!(
+        summary("mirror-duplicates", &[], &talk),
+        "2 packets of 2 flows are in the capture twice."
+    );
+}
+
+#[test]
+fn one_message_were_in_no_row() {
+    let send = Talk::default().ask(0x04, 0, true, &[], 1).ack(0);
+    let note = "1 SEND with 1 B is in no row";
+    let table = printed(&["memory"], &send);
+    assert!(table.contains(note), "{table}");
+    // The end of a WRITE whose beginning was not captured.
+    let rest = Talk::default().ask(0x08, 0, true, &[], 1).ack(0);
+    let note = "1 message with 1 B is in no row";
+    let table = printed(&["memory"], &rest);
+    assert!(table.contains(note), "{table}");
+}
+
+#[test]
+fn nothing_was_said_to_have_been_only_counted() {
+    let talk = |qp: u32| Talk::default().write(0).ack(0).between(0x100 + qp, qp);
+    let mut all = talk(1);
+    for qp in 2..20 {
+        all.packets.extend(talk(qp).packets);
+    }
+    assert_eq!(
+        summary("flows-evicted", &["--max-flows", "4"], &all),
+        "34 flows with 34 packets were forgotten to make room."
+    );
+}
+
+#[test]
+fn one_packet_have_another_dscp() {
+    let mut talk = Talk::default();
+    for psn in 0..10 {
+        talk = talk.write(psn).ack(psn);
+    }
+    set_tos(&mut talk.packets[6], 0x20);
+    assert_eq!(
+        summary("mixed-dscp", &[], &talk),
+        "1 of 10 packets has another DSCP than the flow's first, 0."
+    );
+    set_tos(&mut talk.packets[8], 0x20);
+    assert!(summary("mixed-dscp", &[], &talk).starts_with("2 of 10 packets have another"));
 }
