@@ -2,7 +2,12 @@
 
 /// `count` with its noun, in the plural but for one.
 pub(crate) fn plural(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(count), if count == 1 { one } else { many })
+    format!("{} {}", grouped(count), either(count, one, many))
+}
+
+/// The word that goes with a count.
+pub(crate) const fn either<'a>(count: u64, one: &'a str, many: &'a str) -> &'a str {
+    if count == 1 { one } else { many }
 }
 
 /// Thousands apart: 1 234 567 is easier to read than 1234567.

@@ -43,8 +43,7 @@ impl<'a> Case<'a> {
 
     /// What happened to one flow.
     pub fn trail(&self, flow: FlowId) -> Option<&'a Trail> {
-        let place = self.health.places.get(&flow)?;
-        Some(&self.health.trails[*place].1)
+        self.health.trail_of(flow)
     }
 
     /// A sign over all flows.
@@ -117,30 +116,59 @@ impl Sum {
 pub(super) struct Pair {
     pub packets: u64,
     /// Requests that are to be answered.
-    pub requests: u64,
+    pub requests: Share,
     /// ACKs, NAKs and READ responses.
-    pub answers: u64,
+    pub answers: Share,
     pub cnps: u64,
-    pub flows: u64,
-    pub first_frame: FrameRef,
 }
 
 impl Pair {
-    pub fn all(tracker: &Tracker) -> Pairs<Self> {
+    pub fn all(tracker: &Tracker, health: &Health) -> Pairs<Self> {
         let mut pairs: Pairs<Self> = Pairs::default();
         for flow in tracker.flows() {
             let pair = pairs.entry((flow.key.src, flow.key.dst)).or_default();
-            if pair.flows == 0 {
-                pair.first_frame = flow.first_frame;
-            }
-            pair.flows += 1;
             pair.packets += flow.packets;
             pair.cnps += flow.cnps;
-            pair.answers += flow.acknowledgements + flow.responses.packets;
+            let answers = flow.acknowledgements + flow.responses.packets;
+            pair.answers.add(flow, answers, || None);
             if matches!(flow.transport, Transport::Rc | Transport::Xrc) {
-                pair.requests += flow.requests.packets;
+                let open = || {
+                    let open = health.trail_of(flow.id)?.mark(Sign::Unanswered);
+                    open.frames.iter().min().copied()
+                };
+                pair.requests.add(flow, flow.requests.packets, open);
             }
         }
         pairs
+    }
+}
+
+/// Packets of one kind between two hosts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Share {
+    pub packets: u64,
+    /// Flows that carry some.
+    pub flows: u64,
+    /// One of the first, where it is known of a packet that it is one.
+    pub first_frame: Option<FrameRef>,
+}
+
+impl Share {
+    /// Takes in what a flow has of them; `known` is one of several kinds that
+    /// the flow may carry.
+    fn add(&mut self, flow: &Flow, packets: u64, known: impl FnOnce() -> Option<FrameRef>) {
+        if packets == 0 {
+            return;
+        }
+        self.packets += packets;
+        self.flows += 1;
+        if self.first_frame.is_none() {
+            // Of a flow that carries others too, the first may be one of those.
+            self.first_frame = if packets == flow.packets {
+                Some(flow.first_frame)
+            } else {
+                known()
+            };
+        }
     }
 }

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use super::{Case, Draft, FlowCase, Severity, Subject, trail::Sign};
 use crate::{
     track::{Flow, Throttled},
-    words::{bit_rate, percent, plural},
+    words::{bit_rate, percent, plural, span},
 };
 
-/// A shorter flow is taken to have lasted a second: rates of a moment say
-/// nothing.
+/// What comes within less is no rate: a burst says nothing of the second it is
+/// part of.
 const RATE_OVER_NS: u64 = 1_000_000_000;
 
 /// Flows that carry CNPs, each with the flow whose sender they slow down,
@@ -61,11 +61,24 @@ fn reaction(throttled: &Throttled) -> String {
 pub(super) fn notified(case: &Case<'_>) -> Vec<Draft> {
     let draft = |(carrier, sender): (&Flow, Option<&Flow>)| {
         let over = carrier.last_ts_ns.saturating_sub(carrier.first_ts_ns);
-        let over = u64::try_from(over).unwrap_or(0).max(RATE_OVER_NS);
-        let rate = (carrier.cnps as f64 * 1e9 / over as f64).round() as u64;
+        let over = u64::try_from(over).unwrap_or(0);
+        // Of a shorter time, what a second saw at least.
+        let rate_over = over.max(RATE_OVER_NS);
+        let rate = (carrier.cnps as f64 * 1e9 / rate_over as f64).round() as u64;
+        let measured = over >= RATE_OVER_NS;
+        let pace = match (carrier.cnps, over) {
+            _ if measured && rate > 0 => format!(", {rate} a second"),
+            (1, _) | (_, 0) => String::new(),
+            _ => format!(" within {}", span(over)),
+        };
+        let of_time = if measured {
+            ("cnps_per_s", rate)
+        } else {
+            ("within_ns", over)
+        };
         let marked = sender.map_or(0, |sender| sender.ce);
         let mut summary = format!(
-            "{} told QP {} of {} to slow down, {rate} a second",
+            "{} told QP {} of {} to slow down{pace}",
             plural(carrier.cnps, "CNP", "CNPs"),
             carrier.key.dest_qp,
             carrier.key.dst,
@@ -90,7 +103,7 @@ pub(super) fn notified(case: &Case<'_>) -> Vec<Draft> {
         let mut draft = Draft::new(subject(carrier, sender), summary)
             .severity(severity)
             .count("cnps", carrier.cnps)
-            .count("cnps_per_s", rate)
+            .count(of_time.0, of_time.1)
             .count("ce", marked)
             .frames(&frames(case, carrier))
             .cost(0, carrier.cnps);

@@ -3,7 +3,7 @@
 use super::{Case, Draft, FlowCase, Subject, trail::Sign};
 use crate::{
     track::IcrcState,
-    words::{grouped, percent, plural},
+    words::{either, grouped, percent, plural},
 };
 
 /// `capture-loss`.
@@ -13,16 +13,10 @@ pub(super) fn capture_loss(case: &Case<'_>) -> Vec<Draft> {
         return Vec::new();
     }
     let summary = format!(
-        "{}{} acknowledged and never captured.",
-        plural(
-            lost.mark.amount,
-            "request packet was",
-            "request packets were"
-        ),
-        match lost.flows {
-            1 => String::new(),
-            n => format!(", on {} flows,", grouped(n)),
-        },
+        "{}{} {} acknowledged and never captured.",
+        plural(lost.mark.amount, "request packet", "request packets"),
+        lost.of_flows(),
+        either(lost.mark.amount, "was", "were"),
     );
     let draft = Draft::new(lost.subject(), summary)
         .count("missing", lost.mark.amount)
@@ -64,30 +58,26 @@ pub(super) fn one_way(case: &Case<'_>) -> Vec<Draft> {
     for ((src, dst), pair) in &case.pairs {
         let (src, dst) = (*src, *dst);
         let back = case.pair(dst, src);
-        let flows = match pair.flows {
-            1 => String::new(),
-            n => format!(" on {} flows", grouped(n)),
-        };
-        let (count, name, summary) = if pair.requests > 0 && back.answers == 0 {
-            let what = plural(pair.requests, "request packet", "request packets");
-            let summary = format!(
-                "{what} of {src} to {dst}{flows}, and not one answer of {dst} is in the capture."
-            );
-            (pair.requests, "requests", summary)
-        } else if pair.answers > 0 && back.requests == 0 {
-            let what = plural(pair.answers, "answer", "answers");
-            let summary = format!(
-                "{what} of {src} to {dst}{flows}, and not one request of {dst} is in the capture."
-            );
-            (pair.answers, "answers", summary)
+        let (share, name, one, other) = if pair.requests.packets > 0 && back.answers.packets == 0 {
+            (pair.requests, "requests", "request packet", "answer")
+        } else if pair.answers.packets > 0 && back.requests.packets == 0 {
+            (pair.answers, "answers", "answer", "request")
         } else {
             continue;
         };
+        let flows = match share.flows {
+            1 => String::new(),
+            n => format!(" on {} flows", grouped(n)),
+        };
+        let summary = format!(
+            "{} of {src} to {dst}{flows}, and not one {other} of {dst} is in the capture.",
+            plural(share.packets, one, &format!("{one}s")),
+        );
         let draft = Draft::new(Subject::Hosts { src, dst }, summary)
-            .count(name, count)
-            .count("flows", pair.flows)
-            .frames(&[pair.first_frame])
-            .cost(0, count);
+            .count(name, share.packets)
+            .count("flows", share.flows)
+            .frames(&share.first_frame)
+            .cost(0, share.packets);
         drafts.push(draft);
     }
     // A map has no order that lasts.
@@ -174,13 +164,23 @@ pub(super) fn evicted(case: &Case<'_>) -> Vec<Draft> {
     if evicted.flows == 0 && beyond == 0 && unheard == 0 {
         return Vec::new();
     }
-    let summary = format!(
-        "{} with {} forgotten to make room, and {} of further flows only counted.",
-        plural(evicted.flows, "flow", "flows"),
-        plural(evicted.packets, "packet was", "packets were"),
-        plural(unheard, "event was", "events were"),
-    );
-    let draft = Draft::new(Subject::Capture, summary)
+    let mut parts = Vec::new();
+    if evicted.flows > 0 {
+        parts.push(format!(
+            "{} with {} {} forgotten to make room",
+            plural(evicted.flows, "flow", "flows"),
+            plural(evicted.packets, "packet", "packets"),
+            either(evicted.flows, "was", "were"),
+        ));
+    }
+    for (count, one, many) in [(beyond, "packet", "packets"), (unheard, "event", "events")] {
+        if count > 0 {
+            let what = plural(count, one, many);
+            let were = either(count, "was", "were");
+            parts.push(format!("{what} of further flows {were} only counted"));
+        }
+    }
+    let draft = Draft::new(Subject::Capture, format!("{}.", parts.join("; ")))
         .count("flows_evicted", evicted.flows)
         .count("packets_evicted", evicted.packets)
         .count("packets_beyond", beyond)

@@ -109,7 +109,7 @@ impl Health {
             summary,
             inputs,
             thresholds,
-            pairs: Pair::all(tracker),
+            pairs: Pair::all(tracker, self),
         };
         let mut findings = Vec::new();
         for kind in KINDS {
@@ -126,6 +126,12 @@ impl Health {
         }
         findings.sort_by_key(|finding| Reverse((finding.severity, finding.cost_ns)));
         findings
+    }
+
+    /// What happened to one flow.
+    fn trail_of(&self, flow: FlowId) -> Option<&Trail> {
+        let place = self.places.get(&flow)?;
+        Some(&self.trails[*place].1)
     }
 
     fn trail(&mut self, flow: FlowId, subject: impl FnOnce() -> Subject) -> Option<&mut Trail> {

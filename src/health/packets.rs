@@ -4,7 +4,7 @@ use super::{Case, Draft, FlowCase, Subject, trail::Sign};
 use crate::{
     frame::Reason,
     wire::cm::mtu_bytes,
-    words::{grouped, percent, plural},
+    words::{either, grouped, percent, plural},
 };
 
 /// So many wrong ICRCs and not one right: rewriting, no corruption.
@@ -125,12 +125,10 @@ pub(super) fn mirror_duplicates(case: &Case<'_>) -> Vec<Draft> {
         return Vec::new();
     }
     let summary = format!(
-        "{}{} in the capture twice.",
-        plural(copies.mark.count, "packet is", "packets are"),
-        match copies.flows {
-            1 => String::new(),
-            n => format!(", of {} flows,", grouped(n)),
-        },
+        "{}{} {} in the capture twice.",
+        plural(copies.mark.count, "packet", "packets"),
+        copies.of_flows(),
+        either(copies.mark.count, "is", "are"),
     );
     let draft = Draft::new(copies.subject(), summary)
         .count("mirror_duplicates", copies.mark.count)
@@ -270,9 +268,10 @@ pub(super) fn dscp(_: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
         return None;
     }
     let summary = format!(
-        "{} of {} another DSCP than the flow's first, {}.",
+        "{} of {} {} another DSCP than the flow's first, {}.",
         grouped(other.count),
-        plural(known.packets, "packet has", "packets have"),
+        plural(known.packets, "packet", "packets"),
+        either(other.count, "has", "have"),
         known.dscp,
     );
     Some(
@@ -291,9 +290,10 @@ pub(super) fn priority(_: &Case<'_>, flow: &FlowCase<'_>) -> Option<Draft> {
     let known = flow.flow?;
     let first = known.priority.filter(|_| other.count > 0)?;
     let summary = format!(
-        "{} of {} another VLAN priority than the flow's first, {first}.",
+        "{} of {} {} another VLAN priority than the flow's first, {first}.",
         grouped(other.count),
-        plural(known.packets, "packet has", "packets have"),
+        plural(known.packets, "packet", "packets"),
+        either(other.count, "has", "have"),
     );
     Some(
         Draft::new(flow.subject(), summary)

@@ -157,7 +157,7 @@ pub(super) fn qp_scan(case: &Case<'_>) -> Vec<Draft> {
     let scan = |((src, dst), (mark, packets)): ((IpAddr, IpAddr), (Mark, u64))| {
         // Where none of the other side's answers are captured, silence says
         // nothing.
-        if mark.count < case.thresholds.scan || case.pair(dst, src).answers == 0 {
+        if mark.count < case.thresholds.scan || case.pair(dst, src).answers.packets == 0 {
             return None;
         }
         let summary = format!(

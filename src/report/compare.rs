@@ -166,7 +166,10 @@ fn totals(text: &mut Vec<u8>, style: Style, leg: &Leg, width: Option<usize>) {
         (counts.fate(Fate::Only), "at the second point only"),
         (counts.fate(Fate::Missed), "missed by the capture"),
         (counts.corrupted, "corrupted"),
+        (counts.mended, "with an ICRC wrong only before"),
         (counts.ce_marked, "marked CE"),
+        (counts.ecn_changed, "with other ECN bits"),
+        (counts.dscp_changed, "with another DSCP"),
     ] {
         if count > 0 {
             parts.push(format!("{} {words}", grouped(count)));

@@ -12,7 +12,7 @@ use super::{
     lines::{at_the_top, line, more},
     panels::{self, Cell, Column, Count},
     style::Kind,
-    text::{bytes, grouped, ip, plural},
+    text::{bytes, either, grouped, ip, plural},
 };
 use crate::track::{Access, Accesses, Intervals, MemoryMap, Refused, Region, Tracker, Volume};
 
@@ -268,10 +268,10 @@ fn notes(text: &mut Vec<u8>, report: &MemoryReport<'_>, layout: Layout) {
         ..
     } = report.memory;
     for (volume, words) in [
-        (sends, "the receiver chooses where they go"),
+        (sends, "the receiver chooses the place"),
         (
             unplaced,
-            "the packet that names their memory was not captured",
+            "the packet that names the memory was not captured",
         ),
         (beyond_cap, "more keys than are kept"),
     ] {
@@ -281,7 +281,11 @@ fn notes(text: &mut Vec<u8>, report: &MemoryReport<'_>, layout: Layout) {
             } else {
                 plural(volume.messages, "message", "messages")
             };
-            let note = format!("{what} with {} are in no row: {words}", bytes(volume.bytes));
+            let are = either(volume.messages, "is", "are");
+            let note = format!(
+                "{what} with {} {are} in no row: {words}",
+                bytes(volume.bytes)
+            );
             line(text, style, "Note", &note, width);
         }
     }

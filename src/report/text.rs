@@ -4,7 +4,7 @@ use std::{io::Write, net::IpAddr, sync::LazyLock};
 
 use crate::wire::opcode::Opcode;
 use crate::words::scaled;
-pub(super) use crate::words::{bit_rate, grouped, plural, span};
+pub(super) use crate::words::{bit_rate, either, grouped, plural, span};
 
 /// A number that [`dec`] writes.
 pub(super) trait Number: Copy {

@@ -18,6 +18,7 @@ pub struct Latency {
     /// Buckets and how many times each holds, the shortest first.
     buckets: Vec<(u16, u32)>,
     count: u64,
+    min: u64,
     max: u64,
 }
 
@@ -47,6 +48,11 @@ impl Latency {
     /// as zero.
     pub fn add(&mut self, ns: i64) {
         let ns = u64::try_from(ns).unwrap_or(0);
+        self.min = if self.count == 0 {
+            ns
+        } else {
+            self.min.min(ns)
+        };
         self.max = self.max.max(ns);
         self.count += 1;
         if self.buckets.is_empty() {
@@ -91,7 +97,8 @@ impl Latency {
             seen >= rank
         };
         let (bucket, _) = self.buckets.iter().find(holds)?;
-        Some(middle(*bucket).min(self.max))
+        // The middle of the first or the last bucket may lie beyond every time.
+        Some(middle(*bucket).clamp(self.min, self.max))
     }
 
     /// The longest time; `None` when there are none.
@@ -138,6 +145,20 @@ mod tests {
         near(&latency, 0.5, 500_000.0);
         near(&latency, 0.99, 990_000.0);
         assert_eq!(latency.max(), Some(1_000_000));
+    }
+
+    #[test]
+    fn quantiles_lie_between_the_least_and_the_greatest_time() {
+        // The middles of their buckets are 2992 and 3024.
+        for ns in [3000, 3010] {
+            let mut latency = Latency::default();
+            for _ in 0..500 {
+                latency.add(ns);
+            }
+            for share in [0.0, 0.5, 0.99, 1.0] {
+                assert_eq!(latency.quantile(share), Some(ns as u64), "{share}");
+            }
+        }
     }
 
     #[test]

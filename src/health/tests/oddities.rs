@@ -243,6 +243,19 @@ fn one_direction_is_not_both() {
 }
 
 #[test]
+fn one_direction_of_both_kinds_is_shown_by_packets_of_the_kind_named() {
+    let mut story = Story::new();
+    // Of a queue pair that answers only, of one that does both, and requests.
+    story.answer(key(1, 2, 0x33), ACK, 7, POSITIVE);
+    story.answer(forth(), ACK, 700, POSITIVE);
+    let asked = story.ask(ONLY, 0);
+    story.ask(ONLY, 1);
+    let found = story.one("one-way-capture");
+    assert_eq!((found.count("requests"), found.count("flows")), (2, 1));
+    assert_eq!(found.frames(), [asked]);
+}
+
+#[test]
 fn cut_packets_matter_where_the_crc_is_gone() {
     let mut story = Story::new();
     story.write(0);

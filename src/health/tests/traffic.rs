@@ -426,17 +426,38 @@ fn many_notifications_are_a_warning() {
         story.send(back(), CNP, 0);
     }
     let found = story.one("congestion");
-    // Within a moment, and so taken to be within a second.
+    // From the ACK to the last of them, a packet every 10 µs: no rate, but of
+    // a second there are as many at least.
     assert_eq!(
-        (found.severity, found.count("cnps_per_s")),
-        (Severity::Warning, 150)
+        (found.severity, found.count("within_ns")),
+        (Severity::Warning, 1_500_000)
     );
+    assert!(
+        found.summary.starts_with("150 CNPs told QP ")
+            && found.summary.contains(" to slow down within 1.50 ms"),
+        "{}",
+        found.summary
+    );
+    assert!(!found.summary.contains("a second"), "{}", found.summary);
     // None of the packets they are about is marked.
     let found = story.one("cnp-without-ce");
     assert_eq!((found.severity, found.count("cnps")), (Severity::Info, 150));
     assert!(found.hint.contains("not ECN-capable"), "{}", found.hint);
     story.thresholds.cnp_rate = 200;
     assert_eq!(story.one("congestion").severity, Severity::Info);
+}
+
+#[test]
+fn notifications_of_seconds_have_a_rate() {
+    let mut story = Story::new();
+    story.write(0);
+    for _ in 0..20 {
+        story.wait_ms(100);
+        story.send(back(), CNP, 0);
+    }
+    let found = story.one("congestion");
+    assert_eq!(found.count("cnps_per_s"), 10);
+    assert!(found.summary.contains(", 10 a second"), "{}", found.summary);
 }
 
 #[test]
