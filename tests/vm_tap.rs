@@ -59,13 +59,16 @@ fn received(vm: &Machine, name: &str, device: &str) -> u64 {
 }
 
 /// Every packet of the run at the tap, each matched to its write, and none on
-/// the netdev.
-fn assert_tapped(document: &Value, packets: u64) {
+/// the netdev: as many as the driver counted, and at least so many. On a slow
+/// machine the driver's own loop now and then sends part of a long message
+/// again.
+fn assert_tapped(document: &Value, least: u64) {
     assert_eq!(document["verdict"], "loopback-bypassed", "{document:#}");
     assert_eq!(document["netdev"]["packets"], 0);
     let tap = &document["tap"];
     assert_eq!(tap["enabled"], true);
-    assert_eq!(tap["packets"], packets, "{tap}");
+    let packets = tap["packets"].as_u64().expect("a number");
+    assert!(packets >= least, "{tap}");
     assert_eq!(tap["looped"], packets, "{tap}");
     assert_eq!(tap["lost"], 0, "{tap}");
     let counted = &document["counters_delta"]["rxe0"]["rcvd_pkts"];
@@ -102,20 +105,24 @@ fn looped_writes_are_seen_packet_by_packet() {
 }
 
 /// An ICRC covers every byte of its packet, so valid ones say that no byte of
-/// the 64 KiB is missing or wrong.
+/// the 64 KiB is missing or wrong. Each counts once, however often the driver
+/// sent it.
 #[test]
 fn large_writes_are_complete_to_the_byte() {
     with(|vm| {
         let packets = recorded(vm, "self-64k.pcapng");
-        assert_eq!(packets.len(), 5 * 64 + 5);
-        assert_eq!(tally(&packets, "icrc"), BTreeMap::from([("valid", 325)]));
+        let all = packets.len();
+        assert_eq!(tally(&packets, "icrc"), BTreeMap::from([("valid", all)]));
         let whole = |p: &Value| p["caplen"] == p["len"] && p["truncated"] == false;
         assert!(packets.iter().all(whole));
-        let payload: u64 = packets
-            .iter()
-            .filter_map(|p| p["payload_len"].as_u64())
-            .sum();
-        assert_eq!(payload, 5 * 65536);
+        let number = |p: &Value, key: &str| p[key].as_u64().expect("a number");
+        let writes = packets.iter().filter(|p| p["op"] != "RC Acknowledge");
+        let once: BTreeMap<u64, u64> = writes
+            .map(|p| (number(p, "psn"), number(p, "payload_len")))
+            .collect();
+        assert_eq!(once.len(), 5 * 64);
+        assert_eq!(once.values().sum::<u64>(), 5 * 65536);
+        assert!(all >= once.len() + 5, "{all} with acknowledgements");
     });
 }
 
