@@ -5,34 +5,17 @@ mod common;
 use std::{
     ffi::OsStr,
     io::{Read, Write},
-    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use common::{
-    capfile::{Capture, ETHERNET, Interface, Pkt, Section},
+    capfile::{Capture, ETHERNET, Interface, Section},
     capture, craft, fixture, rows_of, run,
-    talk::{Talk, reth},
+    talk::{Talk, capture_of, printed, reth},
     write,
 };
 use serde_json::{Value, json};
-
-/// Writes packets down as a capture file.
-fn capture_of(dir: &Path, name: &str, packets: impl IntoIterator<Item = Pkt>) -> PathBuf {
-    let mut capture = Capture::of(ETHERNET, []);
-    capture.packets = packets.into_iter().collect();
-    write(dir, name, &capture.pcap_as(false, true))
-}
-
-/// What a command prints of a conversation.
-fn printed(args: &[&str], talk: &Talk) -> String {
-    let dir = tempfile::tempdir().unwrap();
-    let path = capture_of(dir.path(), "a.pcap", talk.packets.clone());
-    let mut all: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
-    all.push(path.as_os_str());
-    run(&all).ok("a conversation").stdout
-}
 
 /// The JSON lines, or the document, of a conversation.
 fn lines(command: &str, talk: &Talk) -> Vec<Value> {

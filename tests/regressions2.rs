@@ -2,34 +2,14 @@
 
 mod common;
 
-use std::{
-    ffi::OsStr,
-    path::{Path, PathBuf},
-};
+use std::ffi::OsStr;
 
 use common::{
-    capfile::{Capture, ETHERNET, Pkt},
+    capfile::Pkt,
     craft, run,
-    talk::Talk,
-    write,
+    talk::{Talk, capture_of, printed},
 };
 use serde_json::{Value, json};
-
-/// Writes packets down as a capture file.
-fn capture_of(dir: &Path, name: &str, packets: Vec<Pkt>) -> PathBuf {
-    let mut capture = Capture::of(ETHERNET, []);
-    capture.packets = packets;
-    write(dir, name, &capture.pcap_as(false, true))
-}
-
-/// What a command prints of a conversation.
-fn printed(args: &[&str], talk: &Talk) -> String {
-    let dir = tempfile::tempdir().unwrap();
-    let path = capture_of(dir.path(), "a.pcap", talk.packets.clone());
-    let mut all: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
-    all.push(path.as_os_str());
-    run(&all).ok("a conversation").stdout
-}
 
 /// The one finding of a kind.
 fn finding(id: &str, args: &[&str], talk: &Talk) -> Value {

@@ -2,12 +2,7 @@
 
 mod common;
 
-use common::{
-    capfile::{Capture, ETHERNET},
-    run,
-    talk::Talk,
-    write,
-};
+use common::talk::{Talk, printed};
 use serde_json::Value;
 
 /// WRITEs of a packet each from a PSN on, `every` microseconds apart, and the
@@ -22,14 +17,8 @@ fn writes(mut talk: Talk, from: u32, count: u32, every_us: u64) -> Talk {
 
 /// What `flows` and `health` make of it: the flow's row, the finding.
 fn judged(talk: &Talk) -> (Value, Value) {
-    let dir = tempfile::tempdir().unwrap();
-    let mut capture = Capture::of(ETHERNET, []);
-    capture.packets.clone_from(&talk.packets);
-    let path = write(dir.path(), "a.pcap", &capture.pcap_as(false, true));
-    let path = path.display().to_string();
     let document = |command: &str| -> Value {
-        let ran = run(&[command, "--format", "json", &path]).ok(command);
-        serde_json::from_str(&ran.stdout).unwrap()
+        serde_json::from_str(&printed(&[command, "--format", "json"], talk)).unwrap()
     };
     let mut flows = document("flows");
     let mut health = document("health");
@@ -167,17 +156,12 @@ fn responders_slow_down_too() {
     };
     let talk = reads(Talk::default(), 0, 20, 0);
     let talk = reads(told(talk), 80, 20, 50);
-    let dir = tempfile::tempdir().unwrap();
-    let mut capture = Capture::of(ETHERNET, []);
-    capture.packets.clone_from(&talk.packets);
-    let path = write(dir.path(), "a.pcap", &capture.pcap_as(false, true));
-    let path = path.display().to_string();
-    let ran = run(&["flows", "--format", "json", &path]).ok("flows");
-    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let document = printed(&["flows", "--format", "json"], &talk);
+    let document: Value = serde_json::from_str(&document).unwrap();
     let flows = document["flows"].as_array().unwrap();
     let responses = flows.iter().find(|flow| flow["dest_qp"] == 0x11).unwrap();
     // Five packets in 50 µs, and then in 100.
     assert!((percent(responses) - 50.0).abs() < 4.0, "{responses}");
-    let table = run(&["flows", &path]).ok("flows").stdout;
+    let table = printed(&["flows"], &talk);
     assert!(table.contains("after CNPs"), "{table}");
 }

@@ -253,9 +253,7 @@ impl Flow {
         let pos = self.state.responses.position(record.psn);
         let place = self.state.responses.place(pos);
         let again = asked.is_some_and(|asked| asked.again);
-        let copy = earlier.is_some_and(|earlier| {
-            earlier.age_ns <= limits.copy_window_ns && earlier.likeness == Likeness::Identical
-        });
+        let copy = earlier.is_some_and(|earlier| earlier.is_copy(limits));
         let event = match place {
             Place::Expected | Place::Ahead(_) => {
                 self.new_response(record, pos, asked, due, listener);

@@ -31,10 +31,9 @@ mod flag {
     pub const ACK_REQ: u8 = 1;
     pub const TRUNCATED: u8 = 2;
     pub const MALFORMED: u8 = 4;
-    pub const FINGERPRINT: u8 = 8;
-    pub const CONGESTED: u8 = 16;
+    pub const CONGESTED: u8 = 8;
     /// Bits there are.
-    pub const BITS: u32 = 5;
+    pub const BITS: u32 = 4;
 }
 
 /// What a packet is to the tracker, as far as it shows by itself.
@@ -168,7 +167,6 @@ impl Brief {
         let flags = set(flag::ACK_REQ, bth.ack_req)
             | set(flag::TRUNCATED, cut)
             | set(flag::MALFORMED, body < overhead)
-            | set(flag::FINGERPRINT, !cut)
             | set(flag::CONGESTED, plain.traffic_class() & 3 == 3);
         let special =
             flags & (flag::MALFORMED | flag::CONGESTED) != 0 || icrc == IcrcState::Invalid;
@@ -317,20 +315,10 @@ impl Facts for InStretch<'_> {
     #[inline]
     fn fingerprint(&self) -> Fingerprint {
         Fingerprint {
-            icrc: self
-                .brief
-                .is(flag::FINGERPRINT)
-                .then_some(self.brief.icrc_word),
+            // Of a packet that is not cut it is there.
+            icrc: (!self.brief.is(flag::TRUNCATED)).then_some(self.brief.icrc_word),
             ip_id: self.brief.ip_id,
         }
-    }
-    #[inline]
-    fn malformed(&self) -> bool {
-        self.brief.is(flag::MALFORMED)
-    }
-    #[inline]
-    fn fragment(&self) -> bool {
-        false
     }
     fn record(&self) -> Cow<'_, Record> {
         Cow::Owned(Record {
@@ -355,7 +343,7 @@ impl Facts for InStretch<'_> {
             icrc: self.brief.icrc,
             v1: false,
             truncated: self.brief.is(flag::TRUNCATED),
-            malformed: self.malformed(),
+            malformed: self.brief.is(flag::MALFORMED),
             fragment: false,
             cm: None,
         })

@@ -2,7 +2,7 @@
 //! order matters, so that it can be done on several processors at once.
 
 use super::{
-    LinkCounts, Observed, Record, Summary,
+    Observed, Record, Summary,
     brief::{Brief, InStretch, Numbers},
     record::Facts,
 };
@@ -92,10 +92,9 @@ impl Digest {
         self.numbers.clear();
         self.summary = Summary::without_flows();
         self.used = 0;
-        let mut links = LinkCounts::default();
         let mut counts = PlainCounts::default();
         for raw in batch.packets() {
-            links.add(raw.link);
+            self.summary.links.add(raw.link);
             // Not full: a batch has no more packets than were made room for.
             let Some(entry) = self.entries.get_mut(self.used) else {
                 break;
@@ -116,7 +115,6 @@ impl Digest {
             }
         }
         counts.add_to(&mut self.summary);
-        self.summary.add_links(&links);
     }
 
     /// The packets, in order.

@@ -278,18 +278,10 @@ impl Flow {
 }
 
 impl Flow {
-    /// Counts a packet of any kind.
-    pub(super) fn tally(&mut self, packet: &impl Facts) {
-        self.tally_plain(packet);
-        self.ce += u64::from(packet.ecn() == 3);
-        self.icrc_invalid += u64::from(packet.icrc() == IcrcState::Invalid);
-        self.fragments += u64::from(packet.fragment());
-    }
-
     /// Counts a packet that is no fragment, not marked and not damaged.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on every packet")]
-    pub(super) fn tally_plain(&mut self, packet: &impl Facts) {
+    pub(super) fn tally(&mut self, packet: &impl Facts) {
         self.packets += 1;
         self.payload_bytes += u64::from(packet.payload_len());
         self.wire_bytes += u64::from(packet.len());
@@ -307,12 +299,15 @@ impl Flow {
             self.transport = record.opcode.info().transport;
         }
         if record.ecn == 3 {
+            self.ce += 1;
             self.emit(listener, record, EventKind::CongestionExperienced);
         }
         if record.icrc == IcrcState::Invalid {
+            self.icrc_invalid += 1;
             self.emit(listener, record, EventKind::BadIcrc);
         }
         if record.fragment {
+            self.fragments += 1;
             self.emit(listener, record, EventKind::Fragment);
         }
         if record.malformed {

@@ -100,7 +100,7 @@ impl Tracker {
         }
         let flow = &mut self.flows[slot];
         self.icrc.0 += u64::from(packet.icrc() == IcrcState::Valid);
-        flow.tally_plain(&packet);
+        flow.tally(&packet);
         flow.requests.packets += 1;
         let state = &mut flow.state;
         state.used = true;
@@ -144,7 +144,7 @@ impl Tracker {
         self.icrc.0 += u64::from(packet.icrc() == IcrcState::Valid);
         self.recent.remember(slot as u32, &packet);
         let flow = &mut self.flows[slot];
-        flow.tally_plain(&packet);
+        flow.tally(&packet);
         flow.acknowledgements += 1;
         flow.acks += 1;
         flow.state.used = true;

@@ -265,10 +265,6 @@ pub(super) trait Facts {
     fn icrc(&self) -> IcrcState;
     /// Tells a copy from a packet sent again.
     fn fingerprint(&self) -> Fingerprint;
-    /// Lengths that contradict the opcode.
-    fn malformed(&self) -> bool;
-    /// First fragment of an IP datagram.
-    fn fragment(&self) -> bool;
     /// Everything, for those who are told of the packet.
     fn record(&self) -> Cow<'_, Record>;
 }
@@ -317,14 +313,6 @@ impl Facts for Record {
     #[inline]
     fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
-    }
-    #[inline]
-    fn malformed(&self) -> bool {
-        self.malformed
-    }
-    #[inline]
-    fn fragment(&self) -> bool {
-        self.fragment
     }
     #[inline]
     fn record(&self) -> Cow<'_, Record> {

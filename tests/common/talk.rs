@@ -3,8 +3,15 @@
 
 use super::flaws::{all_flaws, run_flaws};
 use super::tracked::{Tracked, track};
-use super::{capfile::Pkt, craft};
+use super::{
+    capfile::{Capture, ETHERNET, Pkt},
+    craft, run, write,
+};
 use roce_sniff::track::{EventKind, Flow, PsnCounts};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 /// Queue pair of the side that asks.
 pub const CLIENT: u32 = 0x11;
@@ -185,6 +192,22 @@ pub fn reth(va: u64, len: u32) -> Vec<u8> {
     out.extend(0x1234u32.to_be_bytes());
     out.extend(len.to_be_bytes());
     out
+}
+
+/// Writes packets down as a capture file.
+pub fn capture_of(dir: &Path, name: &str, packets: impl IntoIterator<Item = Pkt>) -> PathBuf {
+    let mut capture = Capture::of(ETHERNET, []);
+    capture.packets = packets.into_iter().collect();
+    write(dir, name, &capture.pcap_as(false, true))
+}
+
+/// What a command prints of a conversation.
+pub fn printed(args: &[&str], talk: &Talk) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = capture_of(dir.path(), "a.pcap", talk.packets.clone());
+    let mut all: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
+    all.push(path.as_os_str());
+    run(&all).ok("a conversation").stdout
 }
 
 /// What the tracker makes of a conversation, if everything adds up.
