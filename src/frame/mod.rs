@@ -14,7 +14,7 @@ mod tunnel;
 use std::net::IpAddr;
 
 pub use layers::Layer;
-pub(crate) use plain::Plain;
+pub(crate) use plain::{Head, Plain};
 
 use crate::source::RawPacket;
 use cursor::Cursor;

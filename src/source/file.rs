@@ -18,7 +18,7 @@ use super::{
 };
 
 /// Bytes read before a batch is handed out, unless asked otherwise.
-pub const BATCH_BYTES: usize = 1 << 20;
+pub const BATCH_BYTES: usize = 1 << 18;
 
 /// Where bytes come from.
 enum Input {
@@ -312,10 +312,12 @@ impl FileSource {
                 // What was left over is part of the file still.
                 let to = (from + most.max(self.carry.len() + most / 2)).min(map.bytes().len());
                 self.ended = to == map.bytes().len();
-                batch.window = Some(Window {
+                let window = Window {
                     map: map.clone(),
                     range: from..to,
-                });
+                };
+                window.fetch();
+                batch.window = Some(window);
                 return Ok(());
             }
         };

@@ -197,8 +197,11 @@ impl Batch {
     }
 
     /// The packets, in capture order.
+    #[inline]
     pub fn packets(&self) -> impl Iterator<Item = RawPacket<'_>> {
-        (0..self.records.len()).map(|i| self.packet(i))
+        let bytes = self.bytes();
+        let records = self.records.iter().enumerate();
+        records.map(move |(index, record)| self.made(index, record, bytes))
     }
 
     #[inline]
@@ -209,22 +212,25 @@ impl Batch {
         }
     }
 
-    #[inline]
     fn packet(&self, index: usize) -> RawPacket<'_> {
-        let record = &self.records[index];
+        self.made(index, &self.records[index], self.bytes())
+    }
+
+    #[inline]
+    fn made<'a>(&self, index: usize, record: &Record, bytes: &'a [u8]) -> RawPacket<'a> {
+        let (input, frame) = match self.origins.get(index) {
+            Some(origin) => (origin.input, origin.frame),
+            None => (self.input, self.first_frame + index as u64),
+        };
         let start = record.offset as usize;
-        let origin = self.origins.get(index).copied().unwrap_or(Origin {
-            input: self.input,
-            frame: self.first_frame + index as u64,
-        });
         RawPacket {
-            input: origin.input,
-            frame: origin.frame,
+            input,
+            frame,
             ts_ns: record.ts_ns,
             len: record.len.max(record.caplen),
             link: record.link,
             path: record.path,
-            data: &self.bytes()[start..start + record.caplen as usize],
+            data: &bytes[start..start + record.caplen as usize],
         }
     }
 

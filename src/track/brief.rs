@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::{Fingerprint, FlowKey, IcrcState, Record, Remote, record::Facts, summary::Marks};
 use crate::{
     Options,
-    frame::Plain,
+    frame::{Head, Plain},
     source::RawPacket,
     wire::{
         aeth::Aeth,
@@ -24,6 +24,35 @@ enum Extended {
     Not,
     Aeth,
     Reth,
+}
+
+impl Extended {
+    /// `None` where the headers of an opcode are others.
+    fn of(info: &OpcodeInfo) -> Option<Self> {
+        match info.ext_size {
+            0 => Some(Self::Not),
+            4 if info.ext.contains(Ext::Aeth) => Some(Self::Aeth),
+            16 if info.ext.contains(Ext::Reth) => Some(Self::Reth),
+            _ => None,
+        }
+    }
+
+    /// Virtual address, rkey, and DMA length or AETH, as far as there are any;
+    /// `None` where the header is not whole.
+    #[inline]
+    fn read(self, ext: &[u8]) -> Option<(u64, u32, u32)> {
+        match self {
+            Self::Not => Some((0, 0, 0)),
+            Self::Aeth => {
+                let word = ext.first_chunk()?;
+                Some((0, 0, u32::from_be_bytes(*word)))
+            }
+            Self::Reth => {
+                let (_, reth) = Reth::parse(ext).ok()?;
+                Some((reth.va.get(), reth.rkey.get(), reth.dma_len))
+            }
+        }
+    }
 }
 
 /// Bits of [`Brief::flags`].
@@ -46,10 +75,14 @@ pub(super) enum Class {
     Acknowledge,
     /// All others.
     Other,
+    /// Not plain: one of the records of the stretch, with the number that else
+    /// is the flow's.
+    Long,
 }
 
 /// A decoded plain packet; [`InStretch::record`] says the same at length.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 pub(super) struct Brief {
     pub ts_ns: i64,
     frame: u64,
@@ -57,9 +90,9 @@ pub(super) struct Brief {
     rkey: u32,
     /// DMA length, or the AETH.
     word: u32,
-    len: u32,
+    pub len: u32,
     icrc_word: u32,
-    psn: u32,
+    pub psn: u32,
     /// Place of the flow among those of its stretch.
     pub flow: u32,
     /// No IPv4 packet has more.
@@ -75,6 +108,9 @@ pub(super) struct Brief {
     extended: Extended,
     pub class: Class,
 }
+
+// A cache line: the tracker reads them one after the other.
+const _: () = assert!(size_of::<Brief>() == 64);
 
 /// Places for flows seen a moment ago: a power of two.
 const PLACES: usize = 1 << 10;
@@ -133,14 +169,42 @@ impl Numbers {
 }
 
 impl Brief {
+    /// No packet at all.
+    pub const NONE: Self = Self {
+        ts_ns: 0,
+        frame: 0,
+        va: 0,
+        rkey: 0,
+        word: 0,
+        len: 0,
+        icrc_word: 0,
+        psn: 0,
+        flow: 0,
+        payload_len: 0,
+        input: 0,
+        sport: 0,
+        ip_id: 0,
+        opcode: Opcode(0xff),
+        traffic_class: 0,
+        ttl: 0,
+        flags: 0,
+        icrc: IcrcState::Unverifiable,
+        extended: Extended::Not,
+        class: Class::Other,
+    };
+
+    /// A packet that is not plain: the one at this place among the records.
+    pub fn long(place: u32) -> Self {
+        Self {
+            flow: place,
+            class: Class::Long,
+            ..Self::NONE
+        }
+    }
+
     /// What [`Record::new`] makes of a packet, in one go, where the packet is
     /// plain: with no extension header, with a RETH or an AETH. `None` sends
     /// all others the long way.
-    #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "writes where it shall be, without a copy"
-    )]
     pub fn of(raw: &RawPacket<'_>, options: Options, numbers: &mut Numbers) -> Option<Self> {
         let plain = Plain::find(raw, options.frame)?;
         let (after, bth) = Bth::parse(plain.ib()).ok()?;
@@ -150,19 +214,11 @@ impl Brief {
         }
         let body = plain.ib_len().checked_sub(Bth::SIZE + Icrc::SIZE)?;
         let ext = &after[..after.len().min(body)];
-        let (extended, va, rkey, word) = Self::extension(info, ext)?;
+        let extended = Extended::of(info)?;
+        let (va, rkey, word) = extended.read(ext)?;
         let overhead = usize::from(info.ext_size) + usize::from(bth.pad);
         let cut = plain.cut();
-        let icrc_bytes = if cut {
-            None
-        } else {
-            plain.ib().last_chunk::<4>()
-        };
-        let icrc = if options.verify_icrc && !cut {
-            Icrc::check(&plain.datagram()).into()
-        } else {
-            IcrcState::Unverifiable
-        };
+        let (icrc_word, icrc) = Self::invariant(&plain, options);
         let set = |flag: u8, is: bool| flag * u8::from(is);
         let flags = set(flag::ACK_REQ, bth.ack_req)
             | set(flag::TRUNCATED, cut)
@@ -179,7 +235,7 @@ impl Brief {
             word,
             payload_len: body.saturating_sub(overhead) as u16,
             len: raw.len,
-            icrc_word: icrc_bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes)),
+            icrc_word,
             psn: bth.psn.get(),
             flow: numbers.number([src.to_bits(), dst.to_bits(), bth.dest_qp.get()]),
             input: raw.input,
@@ -200,20 +256,75 @@ impl Brief {
         })
     }
 
+    /// Invariant CRC as it stands in a packet that is not cut, and what it is
+    /// worth.
     #[inline]
-    fn extension(info: &OpcodeInfo, ext: &[u8]) -> Option<(Extended, u64, u32, u32)> {
-        match info.ext_size {
-            0 => Some((Extended::Not, 0, 0, 0)),
-            4 if info.ext.contains(Ext::Aeth) => {
-                let word = ext.first_chunk()?;
-                Some((Extended::Aeth, 0, 0, u32::from_be_bytes(*word)))
-            }
-            16 if info.ext.contains(Ext::Reth) => {
-                let (_, reth) = Reth::parse(ext).ok()?;
-                Some((Extended::Reth, reth.va.get(), reth.rkey.get(), reth.dma_len))
-            }
-            _ => None,
+    fn invariant(plain: &Plain<'_>, options: Options) -> (u32, IcrcState) {
+        if plain.cut() {
+            return (0, IcrcState::Unverifiable);
         }
+        let word = plain.ib().last_chunk().copied().unwrap_or_default();
+        let state = if options.verify_icrc {
+            Icrc::check(&plain.datagram()).into()
+        } else {
+            IcrcState::Unverifiable
+        };
+        (u32::from_le_bytes(word), state)
+    }
+
+    /// Goes over to a packet whose headers are alike, that is as long and of
+    /// which as much was captured. Whether its invariant CRC is worth what that
+    /// of the other one is; `None` where headers are not there, which those of a
+    /// packet like a whole one always are.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on every packet")]
+    pub fn renew(&mut self, raw: &RawPacket<'_>, options: Options) -> Option<bool> {
+        let (psn, ip_id) = Head::numbers(raw.data)?;
+        self.ts_ns = raw.ts_ns;
+        self.frame = raw.frame;
+        self.psn = psn.get();
+        self.ip_id = ip_id;
+        if self.extended != Extended::Not {
+            (self.va, self.rkey, self.word) = self.extended.read(Head::rest(raw.data))?;
+        }
+        if self.is(flag::TRUNCATED) {
+            return Some(true);
+        }
+        let before = self.icrc;
+        let plain = Plain::find(raw, options.frame)?;
+        (self.icrc_word, self.icrc) = Self::invariant(&plain, options);
+        if self.icrc == IcrcState::Invalid {
+            self.class = Class::Other;
+        }
+        Some(self.icrc == before)
+    }
+
+    /// Input, marks and traffic class in 30 bits, of which those of packets of
+    /// one burst are equal.
+    pub const fn kind(&self) -> u32 {
+        let marks = ((self.flags & !flag::ACK_REQ) as u32) << 2 | self.icrc as u32;
+        (self.input as u32) << 14 | marks << 8 | self.traffic_class as u32
+    }
+
+    /// Whether its sender asks for an acknowledgement.
+    pub const fn asks(&self) -> bool {
+        self.is(flag::ACK_REQ)
+    }
+
+    /// Whether it has a RETH.
+    pub fn names_memory(&self) -> bool {
+        self.extended == Extended::Reth
+    }
+
+    /// Whether a frame of the same input has the same length.
+    #[inline]
+    pub const fn is_as_long(&self, raw: &RawPacket<'_>) -> bool {
+        self.len == raw.len && self.input == raw.input
+    }
+
+    /// Whether its class is that of all packets whose headers are alike.
+    pub fn is_sound(&self) -> bool {
+        self.icrc != IcrcState::Invalid
     }
 
     /// What is counted over all packets, as one number below [`Brief::MARKS`].

@@ -1,35 +1,32 @@
 //! A stretch of a capture, decoded: what can be made of packets before their
 //! order matters, so that it can be done on several processors at once.
 
+use std::borrow::Cow;
+
 use super::{
     Observed, Record, Summary,
-    brief::{Brief, InStretch, Numbers},
+    brief::{Brief, Class, InStretch, Numbers},
+    burst::{Burst, End},
+    flow::Size,
+    pattern::Patterns,
     record::Facts,
 };
 use crate::{Options, source::Batch, wire::opcode::Opcode};
-
-/// One packet of a stretch.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Entry {
-    Plain(Brief),
-    /// Place in [`Digest::records`].
-    Other(u32),
-}
-
-// A cache line: the tracker reads them one after the other.
-const _: () = assert!(size_of::<Entry>() == 64);
 
 /// The packets of a batch, decoded and counted; [`super::Tracker::add_all`]
 /// and [`Summary::absorb`] take them in. Meant to be used again for the next
 /// batch.
 #[derive(Debug)]
 pub struct Digest {
-    /// Longer than what is in use: entries are written in place.
-    entries: Vec<Entry>,
+    /// Longer than what is in use: they are written in place.
+    briefs: Vec<Brief>,
     used: usize,
-    /// Packets that are not plain.
+    /// What of them follows each other.
+    bursts: Vec<Size>,
+    /// Packets that are not plain: [`Class::Long`].
     pub(super) records: Vec<Record>,
     pub(super) numbers: Numbers,
+    patterns: Patterns,
     summary: Summary,
 }
 
@@ -73,10 +70,12 @@ impl PlainCounts {
 impl Default for Digest {
     fn default() -> Self {
         Self {
-            entries: Vec::new(),
+            briefs: Vec::new(),
             used: 0,
+            bursts: Vec::new(),
             records: Vec::new(),
             numbers: Numbers::default(),
+            patterns: Patterns::default(),
             summary: Summary::without_flows(),
         }
     }
@@ -85,41 +84,70 @@ impl Default for Digest {
 impl Digest {
     /// Decodes the packets of a batch, in place of what was decoded before.
     pub fn decode(&mut self, batch: &Batch, options: &Options) {
-        if self.entries.len() < batch.len() {
-            self.entries.resize(batch.len(), Entry::Other(0));
+        if self.briefs.len() < batch.len() {
+            self.briefs.resize(batch.len(), Brief::NONE);
         }
+        self.bursts.clear();
         self.records.clear();
         self.numbers.clear();
+        self.patterns.begin();
         self.summary = Summary::without_flows();
         self.used = 0;
         let mut counts = PlainCounts::default();
+        let mut end = End::CLOSED;
         for raw in batch.packets() {
             self.summary.links.add(raw.link);
             // Not full: a batch has no more packets than were made room for.
-            let Some(entry) = self.entries.get_mut(self.used) else {
+            let Some(brief) = self.briefs.get_mut(self.used) else {
                 break;
             };
-            if let Some(brief) = Brief::of(&raw, *options, &mut self.numbers) {
-                counts.add(&brief);
+            if let Some(link) = self.patterns.fill(brief, &raw, *options, &mut self.numbers) {
+                counts.add(brief);
                 self.summary.pass(brief.ts_ns);
-                *entry = Entry::Plain(brief);
+                let joins = end.take(link, brief);
+                match self.bursts.last_mut() {
+                    Some(burst) if joins => burst.extend(brief),
+                    _ => self.bursts.push(Size::brief(brief)),
+                }
                 self.used += 1;
                 continue;
             }
             let observed = Observed::of(&raw, options);
             self.summary.add(&observed);
             if let Observed::Packet(record) = observed {
-                *entry = Entry::Other(self.records.len() as u32);
-                self.used += 1;
+                *brief = Brief::long(self.records.len() as u32);
+                self.bursts.push(Size::brief(brief));
+                end = End::CLOSED;
                 self.records.push(record);
+                self.used += 1;
             }
         }
         counts.add_to(&mut self.summary);
     }
 
     /// The packets, in order.
-    pub(super) fn entries(&self) -> &[Entry] {
-        &self.entries[..self.used]
+    pub(super) fn briefs(&self) -> &[Brief] {
+        &self.briefs[..self.used]
+    }
+
+    /// The packets, in order, those together that follow each other.
+    #[inline]
+    pub(super) fn bursts(&self) -> impl Iterator<Item = Burst<'_>> {
+        let mut rest = self.briefs();
+        self.bursts.iter().map_while(move |size| {
+            let burst;
+            (burst, rest) = Burst::split(rest, *size)?;
+            Some(burst)
+        })
+    }
+
+    /// A packet at length.
+    pub(super) fn record<'a>(&'a self, brief: &'a Brief) -> Cow<'a, Record> {
+        if brief.class == Class::Long {
+            return Cow::Borrowed(&self.records[brief.flow as usize]);
+        }
+        let numbers = &self.numbers;
+        Cow::Owned(InStretch { brief, numbers }.record().into_owned())
     }
 
     /// Counts over the batch, flows left out.
@@ -130,12 +158,8 @@ impl Digest {
 
     /// The packets at length, in order.
     pub fn records(&self) -> impl Iterator<Item = Record> {
-        self.entries().iter().map(|entry| match entry {
-            Entry::Plain(brief) => {
-                let numbers = &self.numbers;
-                InStretch { brief, numbers }.record().into_owned()
-            }
-            Entry::Other(place) => self.records[*place as usize].clone(),
-        })
+        self.briefs()
+            .iter()
+            .map(|brief| self.record(brief).into_owned())
     }
 }

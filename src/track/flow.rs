@@ -42,6 +42,39 @@ pub struct PsnCounts {
     pub mirror_duplicates: u64,
 }
 
+/// Packets and what they add up to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    pub packets: u64,
+    /// Bytes of payload.
+    pub payload: u64,
+    /// Bytes of the frames on the wire.
+    pub wire: u64,
+}
+
+impl Size {
+    /// That of one packet.
+    #[inline]
+    pub fn of(packet: &impl Facts) -> Self {
+        Self {
+            packets: 1,
+            payload: packet.payload_len().into(),
+            wire: packet.len().into(),
+        }
+    }
+
+    /// What is left without one of the packets.
+    #[inline]
+    pub fn without(self, packet: &impl Facts) -> Self {
+        let one = Self::of(packet);
+        Self {
+            packets: self.packets - one.packets,
+            payload: self.payload - one.payload,
+            wire: self.wire - one.wire,
+        }
+    }
+}
+
 /// Counts by opcode: few different ones in a flow, so a short list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpCounts {
@@ -49,11 +82,12 @@ pub struct OpCounts {
 }
 
 impl OpCounts {
-    /// Counts one packet.
-    pub fn add(&mut self, opcode: Opcode) {
+    /// Counts packets.
+    #[inline]
+    pub fn add(&mut self, opcode: Opcode, packets: u64) {
         match self.list.iter_mut().find(|(op, _)| *op == opcode) {
-            Some((_, count)) => *count += 1,
-            None => self.list.push((opcode, 1)),
+            Some((_, count)) => *count += packets,
+            None => self.list.push((opcode, packets)),
         }
     }
 
@@ -278,23 +312,24 @@ impl Flow {
 }
 
 impl Flow {
-    /// Counts a packet that is no fragment, not marked and not damaged.
+    /// Counts packets that are no fragments, not marked and not damaged, in
+    /// everything but operations; `last` is the last one of them.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on every packet")]
-    pub(super) fn tally(&mut self, packet: &impl Facts) {
-        self.packets += 1;
-        self.payload_bytes += u64::from(packet.payload_len());
-        self.wire_bytes += u64::from(packet.len());
-        self.ops.add(packet.opcode());
-        self.last_ts_ns = self.last_ts_ns.max(packet.ts_ns());
-        self.last_frame = packet.origin();
-        self.ecn_capable += u64::from(packet.ecn() != 0);
-        self.icrc_valid += u64::from(packet.icrc() == IcrcState::Valid);
+    pub(super) fn tally(&mut self, last: &impl Facts, size: Size) {
+        self.packets += size.packets;
+        self.payload_bytes += size.payload;
+        self.wire_bytes += size.wire;
+        self.last_ts_ns = self.last_ts_ns.max(last.ts_ns());
+        self.last_frame = last.origin();
+        self.ecn_capable += u64::from(last.ecn() != 0) * size.packets;
+        self.icrc_valid += u64::from(last.icrc() == IcrcState::Valid) * size.packets;
     }
 
     /// Counts a packet of any kind and tells what is special about it.
     pub(super) fn count<L: Listener>(&mut self, record: &Record, listener: &mut L) {
-        self.tally(record);
+        self.tally(record, Size::of(record));
+        self.ops.add(record.opcode, 1);
         if self.transport == Transport::Cnp {
             self.transport = record.opcode.info().transport;
         }

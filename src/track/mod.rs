@@ -6,6 +6,7 @@
 
 mod answers;
 mod brief;
+mod burst;
 mod cm;
 mod connection;
 mod datagrams;
@@ -19,6 +20,7 @@ mod memory;
 mod message;
 mod open;
 mod pairing;
+mod pattern;
 mod peers;
 mod quick;
 mod recent;

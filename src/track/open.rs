@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::{
     Flow, Message, Operation, Record, Remote,
+    flow::Size,
     record::Facts,
     sequence::{Pos, psn},
 };
@@ -335,6 +336,20 @@ impl OpenMessages {
         }
         self.push(Open::new(packet, pos, span));
         true
+    }
+
+    /// Takes in the packets that follow the newest one in its burst: the last
+    /// one of them and what they add up to.
+    #[inline]
+    pub fn extend(&mut self, last: &impl Facts, more: Size) {
+        if let Some(back) = self.list.back_mut() {
+            let others = more.without(last);
+            back.seen += others.packets as u32;
+            back.payload += others.payload;
+            back.last += others.packets as Pos;
+            let pos = back.last + 1;
+            back.take(last, pos);
+        }
     }
 
     #[inline]

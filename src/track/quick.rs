@@ -7,8 +7,10 @@
 
 use super::{
     FlowId, IcrcState, Listener, Tracker,
-    brief::{Class, InStretch},
-    digest::{Digest, Entry},
+    brief::{Brief, Class, InStretch, Numbers},
+    burst::{BURST_NS, Burst},
+    digest::Digest,
+    flow::Size,
     open::By,
     record::Facts,
     sequence::{self, Pos},
@@ -27,25 +29,21 @@ impl Tracker {
         let mut known = std::mem::take(&mut self.known);
         known.clear();
         known.resize(digest.numbers.len(), None);
-        for entry in digest.entries() {
-            match entry {
-                Entry::Plain(brief) => {
-                    let known = &mut known[brief.flow as usize];
-                    let numbers = &digest.numbers;
-                    let packet = InStretch { brief, numbers };
-                    if let Some(slot) = self.current(*known)
-                        && self.quick(slot, packet, listener)
-                    {
-                        continue;
-                    }
-                    let key = numbers.key(brief.flow);
-                    self.add(&packet.record(), listener);
-                    // Where the packet began a new entry, the next one of the
-                    // flow looks that up.
-                    let last = self.flows.get(self.last);
-                    *known = last.filter(|flow| flow.key == key).map(|flow| flow.id);
+        for burst in digest.bursts() {
+            let brief = burst.first;
+            if brief.class == Class::Long {
+                self.add(&digest.record(brief), listener);
+                continue;
+            }
+            let known = &mut known[brief.flow as usize];
+            if self.quick(*known, burst, &digest.numbers, listener) {
+                continue;
+            }
+            for brief in burst.briefs() {
+                let alone = Burst::alone(brief);
+                if !burst.is_many() || !self.quick(*known, alone, &digest.numbers, listener) {
+                    *known = self.slow(brief, &digest.numbers, listener);
                 }
-                Entry::Other(place) => self.add(&digest.records[*place as usize], listener),
             }
         }
         self.known = known;
@@ -59,59 +57,105 @@ impl Tracker {
         (flow.id == id && !flow.ended).then_some(id.slot as usize)
     }
 
-    /// Takes in a packet if there is nothing special about it.
+    /// Takes in a packet the long way; the entry of its flow, for the next
+    /// one.
+    fn slow<L: Listener>(
+        &mut self,
+        brief: &Brief,
+        numbers: &Numbers,
+        listener: &mut L,
+    ) -> Option<FlowId> {
+        self.add(&InStretch { brief, numbers }.record(), listener);
+        // Where the packet began a new entry, the next one of the flow looks
+        // that up.
+        let key = numbers.key(brief.flow);
+        let last = self.flows.get(self.last);
+        last.filter(|flow| flow.key == key).map(|flow| flow.id)
+    }
+
+    /// Takes in packets if there is nothing special about them.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on every packet")]
-    fn quick<L: Listener>(&mut self, slot: usize, packet: InStretch<'_>, listener: &mut L) -> bool {
+    fn quick<L: Listener>(
+        &mut self,
+        flow: Option<FlowId>,
+        burst: Burst<'_>,
+        numbers: &Numbers,
+        listener: &mut L,
+    ) -> bool {
+        let Some(slot) = self.current(flow) else {
+            return false;
+        };
         let flow = &self.flows[slot];
-        if packet.brief.dscp() != flow.dscp || flow.transport != Transport::Rc {
+        if burst.first.dscp() != flow.dscp || flow.transport != Transport::Rc {
             return false;
         }
-        match packet.brief.class {
-            Class::Request => self.quick_request(slot, packet, listener),
-            Class::Acknowledge => self.quick_ack(slot, packet, listener),
-            Class::Other => false,
+        match burst.first.class {
+            Class::Request => self.quick_requests(slot, burst, numbers, listener),
+            Class::Acknowledge => {
+                let brief = burst.first;
+                self.quick_ack(slot, InStretch { brief, numbers }, listener)
+            }
+            Class::Other | Class::Long => false,
         }
     }
 
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on every packet")]
-    fn quick_request<L: Listener>(
+    fn quick_requests<L: Listener>(
         &mut self,
         slot: usize,
-        packet: InStretch<'_>,
+        burst: Burst<'_>,
+        numbers: &Numbers,
         listener: &mut L,
     ) -> bool {
-        let position = packet.opcode().info().position;
+        let packet = |brief| InStretch { brief, numbers };
+        let (first, last) = (packet(burst.first), packet(burst.last));
+        let count = burst.size.packets;
+        let position = first.opcode().info().position;
         let flow = &self.flows[slot];
         let state = &flow.state;
         let Some(peer) = flow.peer else { return false };
         let Some(mtu) = flow.mtu else { return false };
         let full = matches!(position, Position::First | Position::Middle);
-        if (full && u32::from(mtu) != packet.payload_len())
+        // Where a burst is many packets, room for one message more.
+        let more = usize::from(burst.is_many());
+        if (full && u32::from(mtu) != first.payload_len())
             || self.flows[peer.slot as usize].mtu.is_none()
-            || !state.awaits(packet.psn())
-            || state.silence_before(packet.ts_ns()) >= self.limits.stall_ns
-            || state.messages.len() >= OPEN[0]
+            || !state.awaits(first.psn())
+            || state.silence_before(first.ts_ns()) >= self.limits.stall_ns
+            || (burst.is_many() && self.limits.stall_ns < BURST_NS)
+            || state.messages.len() + more >= OPEN[0]
             || state.messages.unanswered as usize >= UNANSWERED
-            || self.open >= MAX_OPEN
+            || self.open + more >= MAX_OPEN
         {
             return false;
         }
         let flow = &mut self.flows[slot];
-        self.icrc.0 += u64::from(packet.icrc() == IcrcState::Valid);
-        flow.tally(&packet);
-        flow.requests.packets += 1;
+        flow.tally(&last, burst.size);
+        flow.ops.add(first.opcode(), 1);
+        if let Some(brief) = burst.inner.first() {
+            flow.ops.add(brief.opcode, burst.inner.len() as u64);
+        }
+        flow.requests.packets += count;
         let state = &mut flow.state;
         state.used = true;
-        state.active(packet.ts_ns());
+        state.active(first.ts_ns());
         let pos = state.requests.next();
-        state.requests.advance(pos, 1);
+        state.requests.advance(pos, count as u32);
         let before = state.messages.len();
-        flow.newest_request(&packet, pos, 1, 0, listener);
+        flow.newest_request(&first, pos, 1, 0, listener);
+        if burst.is_many() {
+            flow.ops.add(last.opcode(), 1);
+            let more = burst.size.without(&first);
+            flow.more_requests(burst.inner.last().map(packet), &last, more);
+        }
+        self.icrc.0 += count * u64::from(first.icrc() == IcrcState::Valid);
         self.open = self.open + flow.state.messages.len() - before;
         let connection = flow.connection;
-        self.recent.remember(slot as u32, &packet);
+        for brief in burst.briefs() {
+            self.recent.remember(slot as u32, &packet(brief));
+        }
         if let Some(id) = connection {
             self.manager.carries_data(id);
         }
@@ -144,7 +188,8 @@ impl Tracker {
         self.icrc.0 += u64::from(packet.icrc() == IcrcState::Valid);
         self.recent.remember(slot as u32, &packet);
         let flow = &mut self.flows[slot];
-        flow.tally(&packet);
+        flow.tally(&packet, Size::of(&packet));
+        flow.ops.add(packet.opcode(), 1);
         flow.acknowledgements += 1;
         flow.acks += 1;
         flow.state.used = true;

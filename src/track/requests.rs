@@ -2,6 +2,7 @@
 
 use super::{
     Cause, Event, EventKind, Flow, Limits, Listener, Record, RunCounts,
+    flow::Size,
     open::Open,
     record::Facts,
     sequence::{Place, Pos},
@@ -131,6 +132,28 @@ impl Flow {
         if !in_place {
             self.emit(listener, packet, EventKind::OutOfPlace);
         }
+    }
+
+    /// Takes in the packets that follow the newest request in its burst: the
+    /// last one of them, the one before that, where it is one of them too, and
+    /// what the burst adds up to.
+    #[inline]
+    pub(super) fn more_requests(
+        &mut self,
+        before: Option<impl Facts>,
+        last: &impl Facts,
+        more: Size,
+    ) {
+        self.requests.new += more.packets;
+        self.goodput_bytes += more.payload;
+        if let Some(before) = before {
+            self.state.active(before.ts_ns());
+            self.state.newest(&before);
+        }
+        self.state.active(last.ts_ns());
+        self.state.newest(last);
+        self.last_psn = last.psn();
+        self.state.messages.extend(last, more);
     }
 
     /// Whether a request is one of those that an answer came before: where a

@@ -381,8 +381,8 @@ impl Opcode {
 
     /// The table's row.
     #[must_use]
-    pub fn info(self) -> &'static OpcodeInfo {
-        &TABLE[usize::from(self.0)]
+    pub const fn info(self) -> &'static OpcodeInfo {
+        &TABLE[self.0 as usize]
     }
 
     /// True for packets that answer a request (they travel from responder to
